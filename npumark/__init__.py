@@ -1,0 +1,3 @@
+"""NPUMark: honest measurement of AI accelerators."""
+
+__version__ = "0.1.0"

@@ -1,0 +1,1 @@
+"""Engines: one module per runtime, imported in a worker only."""

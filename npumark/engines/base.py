@@ -1,0 +1,118 @@
+"""What an engine is: a runtime that names its devices and runs a graph on one of them.
+
+Public methods are concrete and turn any foreign exception into an ``EngineError``; an engine
+implements the underscored ones. A module that defines an engine imports its runtime only
+inside those methods, so that finding an engine costs nothing.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy.typing as npt
+
+from npumark.errors import EngineError
+from npumark.pack.manifest import TensorSpec
+from npumark.worker.protocol import EngineInfo, Observed, Placement
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class LoadRequest:
+    """Everything an engine needs to load one variant of one workload.
+
+    ``graph`` is the model file (its external data lies beside it). ``encoding`` is what is
+    asked for (``fp32``, ``bf16``, ``int8-u8s8`` …) and ``format`` its family. ``options`` come
+    from the engine's own probe. ``cache_dir`` is this entry's place for compiled models.
+    """
+
+    engine_id: str
+    workload_id: str
+    graph: Path
+    encoding: str
+    format: str
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    threads: int | None
+    options: dict[str, Any]
+    cache_dir: Path | None
+
+
+class Session(ABC):
+    """A loaded graph with its buffers bound once.
+
+    ``inputs`` and ``outputs`` return host arrays that stay the same for the session's life:
+    writing into an input array sets what the next ``step`` computes on, and an output array is
+    filled in place by it. ``step`` returns the callable of the timed loop: it must not return
+    before the outputs can be read.
+    """
+
+    nondeterministic = False
+
+    @abstractmethod
+    def inputs(self) -> tuple[Array, ...]: ...
+
+    @abstractmethod
+    def outputs(self) -> tuple[Array, ...]: ...
+
+    @abstractmethod
+    def step(self) -> Callable[[], object]: ...
+
+    @abstractmethod
+    def observed(self) -> Observed:
+        """Return what the runtime says it loaded; called after the timed loop."""
+
+    def loaded_from_cache(self) -> bool | None:
+        return None
+
+    def close(self) -> None:  # noqa: B027 - optional
+        """Free the session before the placement run loads its own."""
+
+
+class Engine(ABC):
+    """A runtime. ``name`` is its entry point's name."""
+
+    name: str
+
+    def probe(self, options: dict[str, Any]) -> tuple[EngineInfo, ...]:
+        """Return every device of this runtime, each having run a one-node model, or why not."""
+        with _foreign_errors():
+            return self._probe(options)
+
+    def load(self, request: LoadRequest) -> Session:
+        """Load a variant afresh. Raises Unsupported, WrongDevice or EngineError."""
+        with _foreign_errors():
+            return self._load(request)
+
+    def placement(self, request: LoadRequest, feed: list[Array], runs: int) -> Placement:
+        """Prove where ``runs`` calls run, in a bounded session apart from the timed one."""
+        with _foreign_errors():
+            return self._placement(request, feed, runs)
+
+    @abstractmethod
+    def _probe(self, options: dict[str, Any]) -> tuple[EngineInfo, ...]: ...
+
+    @abstractmethod
+    def _load(self, request: LoadRequest) -> Session: ...
+
+    @abstractmethod
+    def _placement(self, request: LoadRequest, feed: list[Array], runs: int) -> Placement: ...
+
+
+@contextmanager
+def _foreign_errors() -> Iterator[None]:
+    try:
+        yield
+    except EngineError:
+        raise
+    except MemoryError as fault:
+        raise EngineError("the runtime ran out of memory") from fault
+    except Exception as fault:
+        text = " ".join(str(fault).split())[:500]
+        raise EngineError(f"{type(fault).__name__}: {text}") from fault

@@ -1,0 +1,1 @@
+"""Gates: measures of answer quality, and pass or fail with a margin."""

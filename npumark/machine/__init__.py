@@ -1,0 +1,1 @@
+"""The machine: processors, limits, preconditions; read only, changed never."""

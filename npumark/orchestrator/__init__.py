@@ -1,0 +1,1 @@
+"""The orchestrator: plans, schedules and supervises workers; never imports an engine."""

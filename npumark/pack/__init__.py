@@ -1,0 +1,1 @@
+"""The workload pack: recipes and hashes that ship, files that the first run materialises."""

@@ -1,0 +1,285 @@
+"""Job and result: the two JSON documents that pass between orchestrator and worker.
+
+The job comes on the worker's stdin; the result goes to an inherited pipe of its own (its file
+descriptor, or on Windows its handle, is the worker's first argument). File descriptors 1 and
+2 go to a log that is kept as evidence and never parsed. Plain dataclasses and the standard
+library: a worker starts often, and must not pay for a schema library each time.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+SCHEMA = "npumark-worker/1"
+MAX_RESULT_BYTES = 64 << 20
+
+JobKind = Literal["probe", "measure"]
+
+Status = Literal[
+    "ok",
+    "gate_failed",
+    "wrong_device",
+    "unsupported",
+    "skipped",
+    "crashed",
+    "timeout",
+    "no_result",
+    "pack_error",
+    "interrupted",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class FileCheck:
+    """A pack file the job reads. ``stamp`` is [size, mtime_ns, inode] as seen when this run
+    hashed it; a file whose stamp still holds is not hashed again (methodology §6: checked
+    once per run while unchanged)."""
+
+    path: str
+    size: int
+    sha256: str
+    stamp: tuple[int, int, int] | None
+
+
+@dataclass(frozen=True, slots=True)
+class TimingOptions:
+    """How the timed loop runs; from the policy, shortened for a quick run."""
+
+    loop_s: float
+    min_iterations: int
+    burst_s: float
+    drift_window_s: float
+    warmup_min_calls: int
+    warmup_max_s: float
+    warmup_steady_window: int
+    warmup_steady_cv: float
+    timed_checks: int
+    timed_check_min_snr_db: float
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One unit of work.
+
+    ``engine_ref`` is ``module:Class`` of the engine (its entry point's value). For ``probe``
+    only ``engine_ref`` and ``options`` matter. ``workload`` and ``variant`` are the manifest's
+    own dictionaries (see pack.manifest). ``seed`` draws the timed checks. ``profile_runs`` is
+    the length of the separate placement run. ``samples_path`` is where raw durations go
+    (little-endian int64 nanoseconds), or null.
+    """
+
+    kind: JobKind
+    engine_ref: str
+    engine_id: str = ""
+    options: dict[str, Any] = field(default_factory=dict)
+    threads: int | None = None
+    pack_root: str = ""
+    cache_dir: str = ""
+    workload: dict[str, Any] | None = None
+    variant: dict[str, Any] | None = None
+    files: tuple[FileCheck, ...] = ()
+    timing: TimingOptions | None = None
+    seed: int = 0
+    profile_runs: int = 0
+    samples_path: str | None = None
+    schema: str = SCHEMA
+
+    def encode(self) -> bytes:
+        return json.dumps(asdict(self), allow_nan=False).encode()
+
+
+def decode_job(raw: bytes) -> Job:
+    """Return the job in ``raw``. Raises ValueError where it is not one of this version."""
+    doc = json.loads(raw)
+    if not isinstance(doc, dict) or doc.get("schema") != SCHEMA:
+        raise ValueError("not a job of this version")
+    files = tuple(
+        FileCheck(f["path"], f["size"], f["sha256"], tuple(f["stamp"]) if f["stamp"] else None)
+        for f in doc.pop("files")
+    )
+    timing = doc.pop("timing")
+    try:
+        return Job(files=files, timing=TimingOptions(**timing) if timing else None, **doc)
+    except TypeError as fault:
+        raise ValueError(f"not a job of this version: {fault}") from fault
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """What really ran, read back from the runtime; never what was requested.
+
+    ``precision`` is a format family (FP32, BF16, FP16, INT8, W8 …) or null with
+    ``precision_why``. ``device`` is the runtime's own word. ``versions`` maps package or
+    driver to version. ``details`` holds engine-specific evidence (primitive types, op counts).
+    """
+
+    device: str | None
+    precision: str | None
+    precision_why: str | None
+    threads: int | None
+    runtime: str
+    version: str
+    versions: dict[str, str] = field(default_factory=dict)
+    details: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where the work ran: ``share`` of time on the engine's own processor, 0 to 1, or null.
+
+    ``evidence`` names the source (``profile``, ``execution-devices``, ``plan`` …).
+    """
+
+    verdict: Literal["proved", "inferred", "unproved"]
+    share: float | None
+    op_share: float | None
+    partitions: int | None
+    evidence: str
+    why: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Latency:
+    """Nanoseconds; a percentile the sample size cannot support is null."""
+
+    median: int
+    p90: int | None
+    p95: int | None
+    p99: int | None
+    p999: int | None
+    min: int
+    max: int
+
+
+@dataclass(frozen=True, slots=True)
+class TimedCheck:
+    """Outputs of ``iterations`` timed calls against the untimed ones of the same inputs.
+
+    ``min_snr_db`` is null where every comparison was bit-identical or a value was not finite.
+    """
+
+    iterations: tuple[int, ...]
+    passed: bool
+    bit_identical: bool
+    min_snr_db: float | None
+    nondeterministic: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """What one attempt measured. Durations are integer nanoseconds.
+
+    ``timed_ns`` is the sum of the timed durations; inferences/s is iterations / timed_ns.
+    ``measures`` are the accuracy measures of the whole eval set, by name (see gates.metrics);
+    one that is not finite is null. ``accuracy_why`` names a wrong shape, NaN and so on.
+    """
+
+    iterations: int
+    timed_ns: int
+    latency: Latency
+    burst_ips: float | None
+    drift: float | None
+    sustained_ips: float | None
+    first_call_ns: int
+    warmup_calls: int
+    warmup_steady: bool
+    import_ns: int
+    verify_ns: int
+    load_ns: int
+    warmup_ns: int
+    loop_ns: int
+    accuracy_ns: int
+    placement_ns: int
+    timer_overhead_ns: int
+    peak_rss_bytes: int | None
+    measures: dict[str, float | None]
+    accuracy_why: str | None
+    timed_check: TimedCheck
+    samples_sha256: str | None
+    loaded_from_cache: bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class EngineInfo:
+    """One engine a probe found, or the reason there is none.
+
+    ``id`` is ``<runtime>-<role>[-n]``. ``processor`` holds ``key`` (UUID, bus address, LUID;
+    ``cpu`` for the CPU), ``role`` (CPU, iGPU, dGPU, NPU), ``name``. ``variants`` lists the
+    encodings it measures by default, ``extra_variants`` those only ``--all-variants`` runs;
+    an encoding such as ``bf16`` may name the graph variant it computes from in
+    ``derived_from``. ``options`` is handed back to the engine in every job.
+    """
+
+    id: str
+    available: bool
+    reason: str | None
+    runtime: str
+    runtime_title: str
+    version: str | None
+    versions: dict[str, str] = field(default_factory=dict)
+    processor: dict[str, Any] = field(default_factory=dict)
+    variants: tuple[str, ...] = ()
+    extra_variants: tuple[str, ...] = ()
+    derived_from: dict[str, str] = field(default_factory=dict)
+    options: dict[str, Any] = field(default_factory=dict)
+    emulated: bool = False
+    virtual: bool = False
+    local_only: bool = False
+    nondeterministic: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """The one answer of a worker. ``status`` ``ok`` says it measured; judging is not its work.
+
+    ``stamps`` returns the stamps of the files it hashed, by path.
+    """
+
+    status: Status
+    why: str | None = None
+    engines: tuple[EngineInfo, ...] = ()
+    observed: Observed | None = None
+    placement: Placement | None = None
+    measurement: Measurement | None = None
+    stamps: dict[str, tuple[int, int, int]] = field(default_factory=dict)
+    schema: str = SCHEMA
+
+    def encode(self) -> bytes:
+        return json.dumps(asdict(self), allow_nan=False).encode()
+
+
+def decode_result(raw: bytes) -> Result:
+    """Return the result in ``raw``. Raises ValueError where it is not one of this version."""
+    doc = json.loads(raw)
+    if not isinstance(doc, dict) or doc.get("schema") != SCHEMA:
+        raise ValueError("not a result of this version")
+    try:
+        return Result(
+            status=doc["status"],
+            why=doc["why"],
+            engines=tuple(_engine_info(e) for e in doc["engines"]),
+            observed=Observed(**doc["observed"]) if doc["observed"] else None,
+            placement=Placement(**doc["placement"]) if doc["placement"] else None,
+            measurement=_measurement(doc["measurement"]) if doc["measurement"] else None,
+            stamps={k: (v[0], v[1], v[2]) for k, v in doc["stamps"].items()},
+        )
+    except (TypeError, KeyError, AttributeError, IndexError) as fault:
+        raise ValueError(f"not a result of this version: {fault!r}") from fault
+
+
+def _engine_info(doc: dict[str, Any]) -> EngineInfo:
+    doc = dict(doc)
+    for key in ("variants", "extra_variants"):
+        doc[key] = tuple(doc[key])
+    return EngineInfo(**doc)
+
+
+def _measurement(doc: dict[str, Any]) -> Measurement:
+    doc = dict(doc)
+    check = dict(doc["timed_check"])
+    check["iterations"] = tuple(check["iterations"])
+    doc["timed_check"] = TimedCheck(**check)
+    doc["latency"] = Latency(**doc["latency"])
+    return Measurement(**doc)
