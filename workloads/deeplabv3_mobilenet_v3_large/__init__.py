@@ -1,0 +1,1 @@
+"""The DeepLabV3-MobileNetV3-Large segmentation network."""

@@ -1,0 +1,1 @@
+"""The MobileNetV3-Large image classification network."""

@@ -1,0 +1,1 @@
+"""The ResNet-50 image classification network."""
