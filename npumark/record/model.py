@@ -185,6 +185,7 @@ class Entry(Model):
     engine: str
     workload: str
     variant: str
+    graph_variant: str
     declared_format: str
     format: str | None
     label: str

@@ -1,0 +1,66 @@
+"""What a run tells its audience while it goes on; the live view and the tests listen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from npumark.record.model import Attempt, Environment
+from npumark.score.planned import Planned
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """A stretch of work before or between attempts (``discover``, ``materialise``, ``verify``,
+    ``preconditions``, ``spacing`` …); ``done`` and ``total`` are null where there is no count."""
+
+    name: str
+    text: str
+    done: int | None = None
+    total: int | None = None
+    until_ns: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PlanMade:
+    plan: tuple[Planned, ...]
+    estimate_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    environment: Environment
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptStarted:
+    """``done`` attempts so far; ``left`` is the scheduler's present lower bound."""
+
+    entry: Planned
+    n: int
+    done: int
+    left: int
+    left_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptEnded:
+    """``tops`` is this attempt's own rate, null where it measured nothing; ``counts`` says
+    whether its gates and placement let it count."""
+
+    entry: Planned
+    attempt: Attempt
+    tops: float | None
+    counts: bool
+    why_not: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    path: Path
+    complete: bool
+
+
+Event = Stage | PlanMade | Checked | AttemptStarted | AttemptEnded | Saved
+Listener = Callable[[Event], None]

@@ -1,0 +1,32 @@
+"""One line of the plan: engine x workload x variant, before anything has been measured."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from npumark.pack.manifest import Kind, Tier
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """``graph_variant`` is the manifest variant the engine loads: another than ``variant``
+    where the engine computes in a format of its own (``bf16`` from the ``fp32`` graph).
+
+    ``skip`` is the reason an entry is listed and not run (a known crash, no memory).
+    """
+
+    engine: str
+    workload: str
+    variant: str
+    graph_variant: str
+    declared_format: str
+    kind: Kind
+    tier: Tier
+    skip: str | None = None
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        return (self.engine, self.workload, self.variant)
+
+    def __str__(self) -> str:
+        return f"{self.engine} · {self.workload} · {self.variant}"
