@@ -250,7 +250,8 @@ class Graph:
     def resize(self, x: str, name: str, height: int, width: int) -> str:
         """Bilinear resize, half-pixel centres (align_corners False), edges clamped."""
         batch, channels, _, _ = self._rank(x, 4)
-        return self._add("resize", name, (x,), (batch, channels, height, width))
+        attrs = {"height": height, "width": width}
+        return self._add("resize", name, (x,), (batch, channels, height, width), attrs)
 
     def concat(self, xs: Sequence[str], name: str, axis: int) -> str:
         """Join tensors along one axis."""
