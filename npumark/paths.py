@@ -1,0 +1,76 @@
+"""Where npumark keeps what it writes.
+
+The platform's user directories (platformdirs), or folders under ``NPUMARK_HOME`` alone where
+that is set. Naming a place creates nothing; :func:`make` creates it and proves that it can be
+written to.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import tempfile
+from pathlib import Path
+
+import platformdirs
+
+from npumark.errors import SetupError
+
+HOME_VARIABLE = "NPUMARK_HOME"
+
+_APP = "npumark"
+_HINT = f"Make it writable, or set {HOME_VARIABLE} to a folder that is."
+
+
+def home() -> Path | None:
+    """Return the folder that ``NPUMARK_HOME`` names, absolute, or None where it is unset."""
+    value = os.environ.get(HOME_VARIABLE, "").strip()
+    return Path(value).expanduser().absolute() if value else None
+
+
+def cache_dir() -> Path:
+    """Return the folder of what can be made again: packs, compiled models."""
+    root = home()
+    return root / "cache" if root else platformdirs.user_cache_path(_APP, appauthor=False)
+
+
+def data_dir() -> Path:
+    """Return the folder of what cannot: records, journals, engine environments."""
+    root = home()
+    return root / "data" if root else platformdirs.user_data_path(_APP, appauthor=False)
+
+
+def config_dir() -> Path:
+    """Return the folder of settings and keys."""
+    root = home()
+    return root / "config" if root else platformdirs.user_config_path(_APP, appauthor=False)
+
+
+def make(folder: Path) -> Path:
+    """Create ``folder`` where it is missing, prove that it takes files, and return it.
+
+    Raises SetupError saying why not: read-only, no permission, no space, not a folder.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=folder, prefix=".probe-"):
+            pass
+    except OSError as fault:
+        raise unwritable(folder, fault) from fault
+    return folder
+
+
+def unwritable(place: Path, fault: OSError) -> SetupError:
+    """Return the error that tells a user why ``place`` cannot be written to."""
+    if fault.errno in {errno.ENOSPC, errno.EDQUOT}:
+        return SetupError(
+            f"no space left while writing to {place}",
+            f"Free some space, or set {HOME_VARIABLE} to a folder on another disk.",
+        )
+    if fault.errno == errno.EROFS:
+        return SetupError(f"{place} is on a read-only file system", _HINT)
+    if fault.errno in {errno.EACCES, errno.EPERM}:
+        return SetupError(f"there is no permission to write to {place}", _HINT)
+    if fault.errno in {errno.EEXIST, errno.ENOTDIR}:
+        return SetupError(f"{place} cannot be a folder: a file is in the way", _HINT)
+    return SetupError(f"{place} cannot be written to: {fault.strerror or fault}", _HINT)

@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+
+import pytest
+
+from npumark import paths
+from npumark.errors import SetupError
+
+
+def test_home_alone_where_it_is_set(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("NPUMARK_HOME", str(tmp_path))
+    for place in (paths.cache_dir(), paths.data_dir(), paths.config_dir()):
+        assert place.parent == tmp_path
+        assert not place.exists()
+
+
+def test_platform_folders_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NPUMARK_HOME", "  ")
+    assert paths.home() is None
+    assert paths.cache_dir().is_absolute()
+    assert "npumark" in paths.data_dir().parts
+    assert paths.config_dir().is_absolute()
+
+
+def test_make_creates_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    folder = paths.make(tmp_path / "a" / "b")
+    assert folder.is_dir()
+    assert list(folder.iterdir()) == []
+
+
+def test_a_file_in_the_way_is_named(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("")
+    with pytest.raises(SetupError, match="a file is in the way"):
+        paths.make(tmp_path / "a" / "b")
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        (errno.ENOSPC, "no space"),
+        (errno.EROFS, "read-only"),
+        (errno.EACCES, "no permission"),
+        (errno.EIO, "cannot be written to"),
+    ],
+)
+def test_each_reason_has_its_sentence(code: int, words: str) -> None:
+    error = paths.unwritable(Path("/somewhere"), OSError(code, "reason"))
+    assert words in error.message
+    assert "/somewhere" in error.message
+    assert error.hint
+    assert error.exit_code == 2
