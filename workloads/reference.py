@@ -128,7 +128,7 @@ def plain(node: Node, xs: Sequence[torch.Tensor]) -> torch.Tensor:
         case "softmax":
             return torch.softmax(x, dim=-1)
         case "reshape":
-            return x.reshape(a["shape"])
+            return x.reshape(-1, *a["shape"][1:])
         case "transpose":
             return x.permute(a["perm"])
         case "select":
