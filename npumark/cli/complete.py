@@ -1,0 +1,40 @@
+"""Words a shell can complete: read from shipped data, never by probing an engine."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+LADDERS = ("default",)
+
+_USUAL_ENGINES = ("ort-cpu", "openvino-cpu", "openvino-gpu", "openvino-npu")
+_MANIFEST = Path(__file__).parent.parent / "data" / "manifest.json"
+
+
+def engines(incomplete: str) -> list[str]:
+    """Return engine ids that start with ``incomplete``: those of the engines that come with npumark."""
+    return sorted(e for e in _USUAL_ENGINES if e.startswith(incomplete))
+
+
+def ladders(incomplete: str) -> list[str]:
+    """Return the ladders' names that start with ``incomplete``."""
+    return [name for name in LADDERS if name.startswith(incomplete)]
+
+
+def workloads(incomplete: str) -> list[str]:
+    """Return the ids of the pack's workloads that start with ``incomplete``."""
+    return [w["id"] for w in _workloads() if w["id"].startswith(incomplete)]
+
+
+def variants(incomplete: str) -> list[str]:
+    """Return the ids of the pack's variants that start with ``incomplete``."""
+    found = {v["id"] for w in _workloads() for v in w["variants"]}
+    return sorted(v for v in found if v.startswith(incomplete))
+
+
+def _workloads() -> list[dict[str, list[dict[str, str]]]]:
+    try:
+        listed = json.loads(_MANIFEST.read_text(encoding="utf-8"))["workloads"]
+    except (OSError, ValueError, KeyError):
+        return []  # a broken pack is the command's to report, not the shell's
+    return list(listed)

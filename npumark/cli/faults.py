@@ -1,0 +1,79 @@
+"""How a command ends when it cannot go on: one sentence, the next step, the exit code.
+
+A traceback never reaches the screen. An error nobody foresaw is kept in a log file, whose
+path is the next step.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import traceback
+from datetime import UTC, datetime
+from pathlib import Path
+
+from npumark import __version__
+from npumark.errors import EXIT_MEASURED_WITH_FAULTS, Interrupted, NpumarkError
+
+INTERRUPTED = Interrupted.exit_code
+UNFORESEEN = EXIT_MEASURED_WITH_FAULTS
+
+
+def end(fault: BaseException) -> int:
+    """Say on stderr what ``fault`` means for the user; return the exit status."""
+    if isinstance(fault, NpumarkError):
+        tell(fault.message, fault.hint)
+        return fault.exit_code
+    if isinstance(fault, KeyboardInterrupt):
+        tell("stopped", None)
+        return INTERRUPTED
+    if isinstance(fault, BrokenPipeError):
+        return UNFORESEEN
+    log = keep(fault)
+    what = " ".join(str(fault).split())[:200]
+    tell(
+        f"npumark met an error it does not know: {type(fault).__name__}"
+        + (f": {what}" * bool(what)),
+        f"Read {log} and report it; it holds the details." if log else None,
+    )
+    return UNFORESEEN
+
+
+def tell(message: str, hint: str | None) -> None:
+    """Write an error and its next step on stderr, as plain text."""
+    lines = [f"error: {message}"]
+    if hint:
+        lines.append(f"next: {hint}")
+    try:
+        print(*lines, sep="\n", file=sys.stderr, flush=True)
+    except OSError:
+        return  # nobody is left to read it; the exit status still tells
+
+
+def keep(fault: BaseException) -> Path | None:
+    """Write the traceback of ``fault`` to a log file; return its path, or None if none can be."""
+    text = "".join(traceback.format_exception(fault))
+    now = datetime.now(UTC)
+    head = f"npumark {__version__}\npython {sys.version}\nargv {sys.argv[1:]!r}\n{now:%FT%TZ}\n\n"
+    name = f"fault-{now:%Y%m%dT%H%M%S}-{os.getpid()}.log"
+    for folder in (_log_folder(), Path(tempfile.gettempdir())):
+        if folder is None:
+            continue
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            path = folder / name
+            path.write_text(head + text, encoding="utf-8")
+        except OSError:
+            continue
+        return path
+    return None
+
+
+def _log_folder() -> Path | None:
+    try:
+        from npumark.paths import data_dir
+
+        return data_dir() / "logs"
+    except Exception:  # noqa: BLE001 - the fault being kept may be in there
+        return None

@@ -1,0 +1,180 @@
+"""Set up, run and check npumark with nothing but Python 3.11 or newer.
+
+    python3 tool/dev.py run [ARGUMENTS]   set up, then `npumark run --quick ARGUMENTS`
+    python3 tool/dev.py test              set up, then every check: format, lint, types,
+                                          layering, generated files, tests
+
+Everything is installed into `.venv` beside this repository's pyproject.toml. Nothing is
+installed again while pyproject.toml and the interpreter stay the same, so a checkout that has
+been set up works without a network.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+VENV = ROOT / ".venv"
+STAMP = VENV / "npumark-setup.json"
+OLDEST = (3, 11)
+WINDOWS = os.name == "nt"
+USAGE_ERROR = 2
+SETUP_FAILED = 1
+INTERRUPTED = 130
+
+
+class SetupFailed(Exception):
+    """The sentence that tells the user what stopped the set-up and what to do."""
+
+
+def main(argv: list[str]) -> int:
+    """Carry out ``argv`` (the words after the script's name); return the exit status."""
+    if sys.version_info[:2] < OLDEST:
+        have, need = ".".join(map(str, sys.version_info[:2])), ".".join(map(str, OLDEST))
+        print(
+            f"error: this is Python {have}; npumark needs Python {need} or newer.", file=sys.stderr
+        )
+        print("next: run this script with a newer interpreter, e.g. python3.12", file=sys.stderr)
+        return USAGE_ERROR
+    command, rest = (argv[0], argv[1:]) if argv else ("", [])
+    try:
+        if command == "run":
+            set_up(tests=False)
+            return subprocess.call([str(python()), "-m", "npumark", "run", "--quick", *rest])
+        if command == "test" and not rest:
+            set_up(tests=True)
+            return check()
+    except SetupFailed as fault:
+        print(f"error: {fault}", file=sys.stderr)
+        return SETUP_FAILED
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    print(__doc__, file=sys.stderr)
+    return 0 if command in ("-h", "--help") else USAGE_ERROR
+
+
+def python() -> Path:
+    """Return the environment's interpreter."""
+    return VENV / ("Scripts/python.exe" if WINDOWS else "bin/python")
+
+
+def script(name: str) -> str:
+    """Return the path of a console script of the environment."""
+    return str(python().parent / (name + ".exe" if WINDOWS else name))
+
+
+def set_up(*, tests: bool) -> None:
+    """Make `.venv` and install npumark into it, unless that has been done already.
+
+    Raises SetupFailed with a sentence for the user.
+    """
+    if not _interpreter_works():
+        say("creating .venv")
+        _make_environment()
+    wanted = fingerprint(ROOT / "pyproject.toml")
+    done = _read_stamp()
+    if done.get("pyproject") == wanted and (done.get("tests") or not tests):
+        return
+    target = ".[test]" if tests else "."
+    say(f"installing npumark ({target}) into .venv; the first time takes a few minutes")
+    install = [str(python()), "-m", "pip", "install", "--disable-pip-version-check", "--quiet"]
+    if subprocess.call([*install, "--editable", target], cwd=ROOT) != 0:
+        raise SetupFailed(
+            "the packages could not be installed (pip says why above).\n"
+            "next: connect to the network and run the same command again; once it has "
+            "succeeded, no network is needed."
+        )
+    STAMP.write_text(json.dumps({"pyproject": wanted, "tests": tests}) + "\n", encoding="utf-8")
+
+
+def fingerprint(pyproject: Path) -> str:
+    """Return what an installation depends on: the project file and the environment's Python."""
+    return hashlib.sha256(pyproject.read_bytes() + sys.version.encode()).hexdigest()
+
+
+def check() -> int:
+    """Run every check, the tests last; name what failed."""
+    failed: list[str] = []
+    for name, command in checks():
+        say(name)
+        started = time.monotonic()
+        if subprocess.call(command, cwd=ROOT) != 0:
+            failed.append(name)
+            say(f"{name}: FAILED after {time.monotonic() - started:.0f} s")
+    say("failed so far: " + ", ".join(failed) if failed else "all checks passed; now the tests")
+    if subprocess.call([str(python()), "-m", "pytest"], cwd=ROOT) != 0:
+        failed.append("tests")
+    if failed:
+        say("FAILED: " + ", ".join(failed))
+    return 1 if failed else 0
+
+
+def checks() -> list[tuple[str, list[str]]]:
+    """Return the checks before the tests: a name and a command each."""
+    interpreter = str(python())
+    found = [
+        ("format", [interpreter, "-m", "ruff", "format", "--check"]),
+        ("lint", [interpreter, "-m", "ruff", "check"]),
+        ("types", [interpreter, "-m", "mypy"]),
+        ("layering", [script("lint-imports")]),
+    ]
+    generated = [
+        ("generated documents", ["gen_docs.py", "--check"]),
+        ("record schema", ["gen_schema.py", "--check"]),
+        ("versions", ["check_versions.py"]),
+        ("pack manifest", ["build_pack.py", "merge", "--check"]),
+    ]
+    for name, (tool, *arguments) in generated:
+        if (ROOT / "tool" / tool).is_file():
+            found.append((name, [interpreter, str(ROOT / "tool" / tool), *arguments]))
+    return found
+
+
+def say(text: str) -> None:
+    """Print a line about what this script does, in order with what the commands print."""
+    print(f"dev.py: {text}", flush=True)
+
+
+def _interpreter_works() -> bool:
+    if not python().exists():
+        return False
+    probe = [str(python()), "-c", "import sys; print(*sys.version_info[:2])"]
+    try:
+        found = subprocess.run(probe, capture_output=True, text=True, check=False)
+    except OSError:
+        return False
+    return found.returncode == 0 and tuple(map(int, found.stdout.split())) >= OLDEST
+
+
+def _make_environment() -> None:
+    made = subprocess.run(
+        [sys.executable, "-m", "venv", "--clear", str(VENV)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if made.returncode == 0:
+        return
+    said = (made.stdout + made.stderr).strip()
+    hint = "make room in this folder, or check that it can be written to"
+    if "ensurepip" in said:
+        hint = "install your system's venv package (Debian and Ubuntu: apt install python3-venv)"
+    raise SetupFailed(f"the environment .venv could not be created:\n{said}\nnext: {hint}.")
+
+
+def _read_stamp() -> dict[str, object]:
+    try:
+        stamp = json.loads(STAMP.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return stamp if isinstance(stamp, dict) else {}
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
