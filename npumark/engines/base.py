@@ -80,6 +80,11 @@ class Engine(ABC):
 
     name: str
 
+    def prepare(self) -> None:
+        """Import the runtime, so that its import is timed apart from the load."""
+        with _foreign_errors():
+            self._prepare()
+
     def probe(self, options: dict[str, Any]) -> tuple[EngineInfo, ...]:
         """Return every device of this runtime, each having run a one-node model, or why not."""
         with _foreign_errors():
@@ -94,6 +99,9 @@ class Engine(ABC):
         """Prove where ``runs`` calls run, in a bounded session apart from the timed one."""
         with _foreign_errors():
             return self._placement(request, feed, runs)
+
+    def _prepare(self) -> None:  # noqa: B027 - optional
+        """Import what the engine needs."""
 
     @abstractmethod
     def _probe(self, options: dict[str, Any]) -> tuple[EngineInfo, ...]: ...

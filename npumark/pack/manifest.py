@@ -152,7 +152,7 @@ def parse_manifest(raw: bytes) -> Manifest:
     try:
         doc = json.loads(raw)
         files = {f["path"]: _file(f) for f in doc["files"]}
-        workloads = {w["id"]: _workload(w) for w in doc["workloads"]}
+        workloads = {w["id"]: workload_from(w) for w in doc["workloads"]}
         manifest = Manifest(hashlib.sha256(raw).hexdigest(), dict(doc["suite"]), files, workloads)
     except (ValueError, KeyError, TypeError, AttributeError) as fault:
         raise PackError(
@@ -207,7 +207,8 @@ def _stored(doc: dict[str, Any]) -> StoredTensor:
     return StoredTensor(doc["name"], doc["file"], doc["dtype"], shape, doc.get("transform"))
 
 
-def _workload(doc: dict[str, Any]) -> Workload:
+def workload_from(doc: dict[str, Any]) -> Workload:
+    """Return the workload that one of the manifest's dictionaries describes."""
     ev = doc["eval"]
     return Workload(
         id=doc["id"],
@@ -227,11 +228,12 @@ def _workload(doc: dict[str, Any]) -> Workload:
             parameters=dict(ev.get("parameters") or {}),
         ),
         gates={k: GateSpec(g["basis"], dict(g["bounds"])) for k, g in doc["gates"].items()},
-        variants=tuple(map(_variant, doc["variants"])),
+        variants=tuple(map(variant_from, doc["variants"])),
     )
 
 
-def _variant(doc: dict[str, Any]) -> Variant:
+def variant_from(doc: dict[str, Any]) -> Variant:
+    """Return the variant that one of the manifest's dictionaries describes."""
     return Variant(
         id=doc["id"],
         format=doc["format"],

@@ -65,7 +65,9 @@ class Job:
 
     ``engine_ref`` is ``module:Class`` of the engine (its entry point's value). For ``probe``
     only ``engine_ref`` and ``options`` matter. ``workload`` and ``variant`` are the manifest's
-    own dictionaries (see pack.manifest). ``seed`` draws the timed checks. ``profile_runs`` is
+    own dictionaries (see pack.manifest); ``encoding`` and ``format`` say what is asked for where
+    the engine computes in a format of its own (``bf16``, BF16 from the ``fp32`` graph), and are
+    empty where they are the variant's. ``seed`` draws the timed checks. ``profile_runs`` is
     the length of the separate placement run. ``samples_path`` is where raw durations go
     (little-endian int64 nanoseconds), or null.
     """
@@ -79,6 +81,8 @@ class Job:
     cache_dir: str = ""
     workload: dict[str, Any] | None = None
     variant: dict[str, Any] | None = None
+    encoding: str = ""
+    format: str = ""
     files: tuple[FileCheck, ...] = ()
     timing: TimingOptions | None = None
     seed: int = 0
@@ -172,6 +176,8 @@ class Measurement:
     """What one attempt measured. Durations are integer nanoseconds.
 
     ``timed_ns`` is the sum of the timed durations; inferences/s is iterations / timed_ns.
+    ``burst_ips``, ``drift`` and ``sustained_ips`` are defined in worker.loop_stats.
+    ``peak_rss_bytes`` is the process's high-water mark at the end of the timed loop.
     ``measures`` are the accuracy measures of the whole eval set, by name (see gates.metrics);
     one that is not finite is null. ``accuracy_why`` names a wrong shape, NaN and so on.
     """
