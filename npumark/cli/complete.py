@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 LADDERS = ("default",)
 
@@ -12,7 +13,7 @@ _MANIFEST = Path(__file__).parent.parent / "data" / "manifest.json"
 
 
 def engines(incomplete: str) -> list[str]:
-    """Return engine ids that start with ``incomplete``: those of the engines that come with npumark."""
+    """Return engine ids that start with ``incomplete``: the built-in engines."""
     return sorted(e for e in _USUAL_ENGINES if e.startswith(incomplete))
 
 
@@ -32,7 +33,7 @@ def variants(incomplete: str) -> list[str]:
     return sorted(v for v in found if v.startswith(incomplete))
 
 
-def _workloads() -> list[dict[str, list[dict[str, str]]]]:
+def _workloads() -> list[dict[str, Any]]:
     try:
         listed = json.loads(_MANIFEST.read_text(encoding="utf-8"))["workloads"]
     except (OSError, ValueError, KeyError):
