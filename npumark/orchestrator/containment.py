@@ -1,0 +1,130 @@
+"""Starting a process so that all of it can be ended: group, job object, marked descendants.
+
+On POSIX a worker leads its own session and group; a descendant that left the group is found
+by the marker it inherited in its environment. On Windows a job object holds every descendant
+and dies with this program.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import IO
+
+import psutil
+
+from npumark.orchestrator.worker_env import MARKER
+
+if sys.platform == "win32":
+    import msvcrt
+
+    from npumark.orchestrator.windows_job import WindowsJob
+
+
+class Contained:
+    """A running process with everything it starts."""
+
+    def __init__(self, process: subprocess.Popen[bytes], marker: str) -> None:
+        self._process = process
+        self._marker = marker
+        self.pid = process.pid
+        if sys.platform == "win32":
+            self._job = WindowsJob(process)
+
+    def await_exit(self) -> None:
+        """Block until the process has ended. On POSIX it stays unreaped where the platform
+        allows, so that its group's number cannot pass to another before ``end``."""
+        if sys.platform != "win32" and hasattr(os, "waitid"):
+            with suppress(ChildProcessError):
+                os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
+        else:
+            self._process.wait()
+
+    def ask_to_end(self) -> None:
+        """Ask the whole group to end (SIGTERM; Ctrl-Break on Windows)."""
+        with suppress(OSError):
+            if sys.platform == "win32":
+                self._process.send_signal(signal.CTRL_BREAK_EVENT)
+            else:
+                os.killpg(self.pid, signal.SIGTERM)
+
+    def kill(self) -> None:
+        """End the process and all its descendants at once."""
+        if sys.platform == "win32":
+            self._job.terminate()
+        else:
+            with suppress(OSError):
+                os.killpg(self.pid, signal.SIGKILL)
+            kill_marked(self._marker)
+
+    def exit_code(self, timeout: float) -> int | None:
+        """Return the exit status, minus the signal's number where one ended it; None where
+        the process is still there after ``timeout`` seconds (stuck in the kernel)."""
+        try:
+            return self._process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            return None
+
+
+def start(
+    argv: Sequence[str],
+    *,
+    stdin: IO[bytes],
+    log_fd: int,
+    result_fd: int,
+    env: dict[str, str],
+    cwd: Path,
+) -> Contained:
+    """Start ``argv`` contained, the number of its result pipe appended as last argument.
+
+    ``log_fd`` becomes its stdout and stderr. Both descriptors stay open here; the caller closes
+    them. Raises OSError where the program cannot be started.
+    """
+    marker = env[MARKER]
+    if sys.platform == "win32":
+        handle = msvcrt.get_osfhandle(result_fd)
+        os.set_handle_inheritable(handle, True)
+        info = subprocess.STARTUPINFO(lpAttributeList={"handle_list": [handle]})
+        process = subprocess.Popen(
+            [*argv, str(handle)],
+            stdin=stdin,
+            stdout=log_fd,
+            stderr=log_fd,
+            env=env,
+            cwd=cwd,
+            startupinfo=info,
+            creationflags=subprocess.CREATE_NEW_PROCESS_GROUP,
+        )
+    else:
+        process = subprocess.Popen(
+            [*argv, str(result_fd)],
+            stdin=stdin,
+            stdout=log_fd,
+            stderr=log_fd,
+            env=env,
+            cwd=cwd,
+            pass_fds=(result_fd,),
+            start_new_session=True,
+        )
+    return Contained(process, marker)
+
+
+def kill_marked(prefix: str) -> list[int]:
+    """Kill every process whose marker starts with ``prefix``; return their numbers.
+
+    Processes of other users cannot be read and are not ours.
+    """
+    killed = []
+    for process in psutil.process_iter():
+        if process.pid == os.getpid():
+            continue
+        with suppress(psutil.Error, OSError):
+            if process.environ().get(MARKER, "").startswith(prefix):
+                process.kill()
+                killed.append(process.pid)
+    return killed

@@ -1,0 +1,227 @@
+"""One worker from start to end: its result if it is whole and the exit clean, else its fate.
+
+While a worker runs, this side sits in one blocking wait with a deadline. Whatever happens, no
+process of the worker's remains afterwards, and the reason is one of five distinct statuses:
+``crashed``, ``timeout``, ``no_result``, ``interrupted``, or what the worker itself reports.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import signal
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, get_args
+
+from npumark.orchestrator import containment
+from npumark.orchestrator.capture import LogDrain, ResultReader
+from npumark.orchestrator.interrupts import Interrupts
+from npumark.orchestrator.oom import oom_kills
+from npumark.orchestrator.worker_env import worker_environment
+from npumark.policy import WorkerLimits
+from npumark.worker.protocol import MAX_RESULT_BYTES, Job, Result, Status, decode_result
+
+_Ending = Literal["exit", "deadline", "interrupt", "too_large"]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a worker ended. ``result`` is null unless it was whole and the exit clean.
+
+    ``started_ns`` is on the monotonic clock. ``exit_code`` is minus the signal's number where
+    one ended it, null where the process could not be ended or started.
+    """
+
+    status: Status
+    why: str | None
+    result: Result | None
+    exit_code: int | None
+    started_ns: int
+    wall_ns: int
+    log_tail: str
+
+
+def worker_command(interpreter: str | None = None) -> tuple[str, ...]:
+    """Return the command of a worker: this interpreter's, or an engine's own.
+
+    ``-P`` keeps the current folder off the import path; faulthandler leaves a trace of where
+    a crash happened in the log.
+    """
+    return (interpreter or sys.executable, "-P", "-X", "faulthandler", "-m", "npumark.worker")
+
+
+def supervise(
+    job: Job,
+    *,
+    limits: WorkerLimits,
+    deadline_s: float,
+    interrupts: Interrupts,
+    marker: str,
+    log_path: Path | None = None,
+    cwd: Path | None = None,
+    command: Sequence[str] | None = None,
+    environ: Mapping[str, str] | None = None,
+) -> Outcome:
+    """Run ``job`` in a fresh worker and return how it ended; never raises for what a worker did.
+
+    ``marker`` names the attempt and is inherited by every process it starts. Signals that
+    arrive meanwhile end the worker (a second one at once) and leave ``interrupts`` set.
+    """
+    inbox: queue.SimpleQueue[tuple[_Ending, int]] = queue.SimpleQueue()
+    with interrupts.deferred(lambda count: inbox.put(("interrupt", count))):
+        if interrupts.seen:
+            now = time.monotonic_ns()
+            return Outcome("interrupted", "stopped before it started", None, None, now, 0, "")
+        return _Supervision(job, limits, deadline_s, inbox).run(
+            command or worker_command(),
+            worker_environment(os.environ if environ is None else environ, marker),
+            log_path,
+            cwd or Path(tempfile.gettempdir()),
+        )
+
+
+class _Supervision:
+    def __init__(
+        self,
+        job: Job,
+        limits: WorkerLimits,
+        deadline_s: float,
+        inbox: queue.SimpleQueue[tuple[_Ending, int]],
+    ) -> None:
+        self._job = job
+        self._limits = limits
+        self._deadline_s = deadline_s
+        self._inbox = inbox
+
+    def run(
+        self, command: Sequence[str], env: dict[str, str], log_path: Path | None, cwd: Path
+    ) -> Outcome:
+        ooms = oom_kills()
+        started = time.monotonic_ns()
+        log_read, log_write = os.pipe()
+        result_read, result_write = os.pipe()
+        # The job comes from a file: writing it can never wait for a worker that does not read.
+        with tempfile.TemporaryFile() as stdin:
+            stdin.write(self._job.encode())
+            stdin.seek(0)
+            try:
+                child = containment.start(
+                    command, stdin=stdin, log_fd=log_write, result_fd=result_write, env=env, cwd=cwd
+                )
+            except OSError as fault:
+                for fd in (log_read, result_read):
+                    os.close(fd)
+                text = f"the worker could not be started: {fault.strerror or fault}"
+                wall = time.monotonic_ns() - started
+                return Outcome("crashed", text, None, None, started, wall, "")
+            finally:
+                os.close(log_write)
+                os.close(result_write)
+        log = LogDrain(log_read, log_path, self._limits.log_cap_bytes, self._limits.log_tail_bytes)
+        reader = ResultReader(
+            result_read, MAX_RESULT_BYTES, lambda: self._inbox.put(("too_large", 0))
+        )
+        threading.Thread(
+            target=self._watch, args=(child,), name="npumark-exit", daemon=True
+        ).start()
+        ending = self._await_ending(started)
+        if ending in ("deadline", "interrupt"):
+            self._wind_down(child)
+        child.kill()  # the worker, or whatever outlived it
+        exit_code = child.exit_code(self._limits.kill_grace_s)
+        whole = reader.join(self._limits.kill_grace_s) and exit_code is not None
+        log.join(self._limits.kill_grace_s)
+        wall = time.monotonic_ns() - started
+        status, why, result = self._judge(
+            ending, exit_code, reader, whole=whole, oom=_more_ooms(ooms, oom_kills())
+        )
+        return Outcome(status, why, result, exit_code, started, wall, log.text())
+
+    def _watch(self, child: containment.Contained) -> None:
+        child.await_exit()
+        self._inbox.put(("exit", 0))
+
+    def _await_ending(self, started: int) -> _Ending:
+        left = self._deadline_s - (time.monotonic_ns() - started) / 1e9
+        try:
+            return self._inbox.get(timeout=max(0.0, left))[0]
+        except queue.Empty:
+            return "deadline"
+
+    def _wind_down(self, child: containment.Contained) -> None:
+        """Ask, then wait for the exit: until the grace is over or a second signal forces."""
+        child.ask_to_end()
+        until = time.monotonic() + self._limits.kill_grace_s
+        while (left := until - time.monotonic()) > 0:
+            try:
+                ending, count = self._inbox.get(timeout=left)
+            except queue.Empty:
+                return
+            if ending == "exit" or (ending == "interrupt" and count > 1):
+                return
+
+    def _judge(
+        self,
+        ending: _Ending,
+        exit_code: int | None,
+        reader: ResultReader,
+        *,
+        whole: bool,
+        oom: bool,
+    ) -> tuple[Status, str | None, Result | None]:
+        if ending == "interrupt":
+            return "interrupted", "stopped by the user", None
+        if ending == "deadline":
+            stuck = "" if exit_code is not None else "; the process could not be ended"
+            return "timeout", f"no end within {self._deadline_s:g} s{stuck}", None
+        if ending == "too_large" or reader.overflowed:
+            return "no_result", f"the result exceeds {MAX_RESULT_BYTES >> 20} MiB", None
+        if exit_code != 0:
+            return "crashed", describe_exit(exit_code, oom=oom), None
+        raw = reader.data()
+        if not raw:
+            return "no_result", "the worker ended without a result", None
+        try:
+            result = decode_result(raw)
+        except (ValueError, RecursionError) as fault:
+            if not whole:
+                return "no_result", "the result never came to its end", None
+            return "no_result", f"the result is not whole ({len(raw)} bytes): {fault}"[:300], None
+        if result.status not in get_args(Status):
+            return "no_result", f"the result has an unknown status {result.status!r}"[:300], None
+        if self._job.kind == "measure" and result.status == "ok" and result.measurement is None:
+            return "no_result", "the result claims success without a measurement", None
+        return result.status, result.why, result
+
+
+def describe_exit(code: int | None, *, oom: bool) -> str:
+    """Say how a process ended. Lack of memory is named only with evidence (``oom``)."""
+    if code is None:
+        return "the worker could not be ended"
+    if code < 0:
+        try:
+            name = signal.Signals(-code).name
+        except ValueError:
+            name = f"signal {-code}"
+        if oom and name == "SIGKILL":
+            return "the worker died: SIGKILL, while the system was killing for lack of memory"
+        return f"the worker died: {name}"
+    if code >= 1 << 31:  # a Windows NTSTATUS
+        known = {
+            0xC0000005: "access violation",
+            0xC000001D: "illegal instruction",
+            0xC00000FD: "stack overflow",
+            0xC0000409: "abort",
+        }
+        return f"the worker died: {known.get(code, 'exception')} (0x{code:08X})"
+    return f"the worker died: exit status {code}"
+
+
+def _more_ooms(before: int | None, after: int | None) -> bool:
+    return before is not None and after is not None and after > before

@@ -1,0 +1,83 @@
+"""The environment a worker starts with: what could bend a measurement is taken out and named.
+
+A stray ``OMP_NUM_THREADS`` changes what an engine does without anybody having asked for it,
+and ``PYTHON*`` variables change what a worker even imports. They are removed, and the record
+says which were set. Variables that choose devices (``CUDA_VISIBLE_DEVICES`` …) are the user's
+own selection and stay; those a reader should know of are recorded.
+"""
+
+from __future__ import annotations
+
+import sysconfig
+from collections.abc import Mapping
+from pathlib import Path
+
+import npumark
+
+MARKER = "NPUMARK_WORKER"
+"""Names the attempt a process belongs to: inherited, so that it finds escaped descendants."""
+
+_REMOVED_PREFIXES = ("PYTHON", "OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS_", "VECLIB_", "BLIS_")
+_REMOVED = frozenset(
+    {"GOTO_NUM_THREADS", "NUMEXPR_NUM_THREADS", "TBB_NUM_THREADS", "NUMEXPR_MAX_THREADS"}
+)
+_NOTED_PREFIXES = ("ORT_", "OV_", "OPENVINO_", "ONEDNN_", "DNNL_", "TBB_", "MALLOC_", "GLIBC_")
+_NOTED = frozenset(
+    {
+        "LD_PRELOAD",
+        "LD_LIBRARY_PATH",
+        "DYLD_INSERT_LIBRARIES",
+        "CUDA_VISIBLE_DEVICES",
+        "HIP_VISIBLE_DEVICES",
+        "ROCR_VISIBLE_DEVICES",
+        "ZE_AFFINITY_MASK",
+        "ONEAPI_DEVICE_SELECTOR",
+        "NVIDIA_TF32_OVERRIDE",
+    }
+)
+_FIXED = {
+    "PYTHONHASHSEED": "0",
+    "PYTHONUTF8": "1",
+    # Card numbers in bus order, as the tools that name cards count them.
+    "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+}
+
+
+def worker_environment(base: Mapping[str, str], marker: str) -> dict[str, str]:
+    """Return the environment of a worker that ``marker`` names, made from ``base``."""
+    env = {k: v for k, v in base.items() if not _is_removed(k)}
+    env.update(_FIXED)
+    env[MARKER] = marker
+    root = _package_root()
+    if root is not None:
+        env["PYTHONPATH"] = root
+    return env
+
+
+def environment_facts(base: Mapping[str, str]) -> dict[str, list[str]]:
+    """Return the names of the variables that were ``removed`` and those kept but ``noted``.
+
+    Names only: a value may hold a user's paths.
+    """
+    return {
+        "removed": sorted(k for k in base if _is_removed(k)),
+        "noted": sorted(k for k in base if _is_noted(k)),
+    }
+
+
+def _is_removed(name: str) -> bool:
+    upper = name.upper()
+    return upper in _REMOVED or upper.startswith(_REMOVED_PREFIXES)
+
+
+def _is_noted(name: str) -> bool:
+    upper = name.upper()
+    return not _is_removed(name) and (upper in _NOTED or upper.startswith(_NOTED_PREFIXES))
+
+
+def _package_root() -> str | None:
+    """Return the folder a worker needs on its path to import this very package, or None where
+    the interpreter finds it by itself (an installed package)."""
+    root = Path(npumark.__file__).resolve().parent.parent
+    installed = {Path(sysconfig.get_path(kind)).resolve() for kind in ("purelib", "platlib")}
+    return None if root in installed else str(root)

@@ -1,0 +1,65 @@
+"""What a worker inherits: nothing that bends a measurement, everything that chooses a device."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import npumark
+from npumark.orchestrator.supervisor import worker_command
+from npumark.orchestrator.worker_env import MARKER, environment_facts, worker_environment
+
+BASE = {
+    "PATH": "/usr/bin",
+    "PYTHONPATH": "/elsewhere",
+    "PYTHONSTARTUP": "x",
+    "OMP_NUM_THREADS": "1",
+    "mkl_num_threads": "1",
+    "KMP_AFFINITY": "none",
+    "CUDA_VISIBLE_DEVICES": "1",
+    "LD_PRELOAD": "lib.so",
+}
+
+
+def test_what_bends_a_measurement_is_removed_and_named() -> None:
+    env = worker_environment(BASE, "run-1/2")
+    assert "OMP_NUM_THREADS" not in env
+    assert "mkl_num_threads" not in env
+    assert "PYTHONSTARTUP" not in env
+    assert env.get("PYTHONPATH") != "/elsewhere"
+    assert env["PYTHONHASHSEED"] == "0"
+    assert env[MARKER] == "run-1/2"
+    facts = environment_facts(BASE)
+    assert facts["removed"] == [
+        "KMP_AFFINITY",
+        "OMP_NUM_THREADS",
+        "PYTHONPATH",
+        "PYTHONSTARTUP",
+        "mkl_num_threads",
+    ]
+    assert facts["noted"] == ["CUDA_VISIBLE_DEVICES", "LD_PRELOAD"]
+
+
+def test_the_users_choice_of_device_stays() -> None:
+    env = worker_environment(BASE, "m")
+    assert env["CUDA_VISIBLE_DEVICES"] == "1"
+    assert env["LD_PRELOAD"] == "lib.so"
+    assert env["PATH"] == "/usr/bin"
+
+
+def test_a_worker_imports_this_package_and_nothing_from_its_folder(tmp_path: Path) -> None:
+    """A ``random.py`` in the current folder must not become part of a measurement."""
+    (tmp_path / "random.py").write_text("raise SystemExit(99)")
+    command = (*worker_command()[:-2], "-c", "import npumark, random; print(npumark.__file__)")
+    done = subprocess.run(
+        command,
+        env=worker_environment(os.environ, "m"),
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.strip() == npumark.__file__
+    assert command[0] == sys.executable
