@@ -1,0 +1,178 @@
+"""The computer as its facts are read: files under a root, and a few documented system calls.
+
+Everything that looks at the machine goes through a ``Host``, so that a test can hand over a
+folder that holds a fake ``/sys`` and ``/proc``, or the recorded answers of another system.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from npumark.machine import windows
+
+_COMMAND_LIMIT_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A value that was read, or null with the reason it could not be."""
+
+    value: str | None
+    why: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CpuTimes:
+    """Cumulative CPU seconds of the whole machine since boot. ``busy`` holds everything that
+    is neither idle nor waiting for a disk; ``steal``, part of it, is what a hypervisor took."""
+
+    busy: float
+    idle: float
+    steal: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Bytes: physical in all, and what programs could still be given without swapping."""
+
+    total: int
+    available: int
+
+
+@dataclass(frozen=True, slots=True)
+class Battery:
+    """What a system call says of the battery; ``plugged`` null where it does not know."""
+
+    present: bool
+    plugged: bool | None
+
+
+def _affinity() -> frozenset[int] | None:
+    ask = getattr(psutil.Process(), "cpu_affinity", None)  # macOS has no such notion
+    return frozenset(ask()) if ask is not None else None
+
+
+def _physical() -> int | None:
+    return psutil.cpu_count(logical=False)
+
+
+def _output(argv: tuple[str, ...]) -> Reading:
+    try:
+        done = subprocess.run(
+            argv, capture_output=True, check=False, timeout=_COMMAND_LIMIT_S, text=True
+        )
+    except (OSError, subprocess.SubprocessError, UnicodeDecodeError) as fault:
+        return Reading(None, f"{argv[0]} could not be run ({type(fault).__name__})")
+    if done.returncode != 0:
+        return Reading(None, f"{argv[0]} ended with status {done.returncode}")
+    return Reading(done.stdout)
+
+
+def _registry(key: str, name: str) -> Reading:
+    """Read a value below HKEY_LOCAL_MACHINE as text; bytes come back as hexadecimal."""
+    if sys.platform == "win32":
+        import winreg
+
+        try:
+            with winreg.OpenKey(winreg.HKEY_LOCAL_MACHINE, key) as handle:
+                value, _ = winreg.QueryValueEx(handle, name)
+        except OSError as fault:
+            return Reading(None, f"registry value {name}: {type(fault).__name__}")
+        return Reading(value.hex() if isinstance(value, bytes) else str(value))
+    return Reading(None, "there is no registry on this system")
+
+
+def _battery() -> Battery | None:
+    reader = getattr(psutil, "sensors_battery", None)
+    state = reader() if reader is not None else None
+    return None if state is None else Battery(True, state.power_plugged)
+
+
+def _memory() -> Memory:
+    seen = psutil.virtual_memory()
+    return Memory(seen.total, seen.available)
+
+
+def _cpu_times() -> CpuTimes:
+    seen = psutil.cpu_times()
+    busy = seen.user + seen.system + getattr(seen, "nice", 0.0)
+    return CpuTimes(busy, seen.idle, None)
+
+
+def _own_cpu_s() -> float:
+    """CPU seconds of this process and of every child it has waited for."""
+    spent = os.times()
+    return spent.user + spent.system + spent.children_user + spent.children_system
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """``system`` is ``linux``, ``darwin`` or ``win32``; ``root`` is where ``/`` is looked for."""
+
+    system: str = sys.platform
+    root: Path = Path("/")
+    affinity: Callable[[], frozenset[int] | None] = _affinity
+    logical: Callable[[], int | None] = os.cpu_count
+    physical: Callable[[], int | None] = _physical
+    windows_cores: Callable[[], bytes] = windows.cores_blob
+    output: Callable[[tuple[str, ...]], Reading] = _output
+    registry: Callable[[str, str], Reading] = _registry
+    battery: Callable[[], Battery | None] = _battery
+    memory: Callable[[], Memory] = _memory
+    cpu_times: Callable[[], CpuTimes] = _cpu_times
+    own_cpu_s: Callable[[], float] = _own_cpu_s
+    sleep: Callable[[float], None] = time.sleep
+    monotonic: Callable[[], float] = time.monotonic
+    release: Callable[[], str] = platform.release
+    version: Callable[[], str] = platform.version
+    architecture: Callable[[], str] = platform.machine
+
+    def path(self, absolute: str) -> Path:
+        """Return where ``absolute`` (``/proc/stat``) lies under this host's root."""
+        return self.root / absolute.lstrip("/")
+
+    def read(self, absolute: str) -> Reading:
+        """Return a file's text without the white space around it, or why there is none."""
+        try:
+            text = self.path(absolute).read_text("utf-8", errors="replace").strip("\0\n\t ")
+        except FileNotFoundError:
+            return Reading(None, f"{absolute} does not exist")
+        except PermissionError:
+            return Reading(None, f"{absolute} may not be read by this user")
+        except OSError as fault:
+            return Reading(None, f"{absolute} could not be read ({fault.strerror})")
+        return Reading(text) if text else Reading(None, f"{absolute} is empty")
+
+    def number(self, absolute: str) -> int | None:
+        """Return the integer that a file holds, or None where it holds none."""
+        text = self.read(absolute).value
+        try:
+            return None if text is None else int(text)
+        except ValueError:
+            return None
+
+    def listing(self, absolute: str, pattern: str) -> list[str]:
+        """Return the absolute paths that match ``pattern`` in a folder, in natural order."""
+        names = [found.name for found in self.path(absolute).glob(pattern)]
+        return [f"{absolute}/{name}" for name in sorted(names, key=lambda n: (len(n), n))]
+
+
+THIS = Host()
+
+
+def cpu_list(text: str) -> frozenset[int]:
+    """Return the CPUs of a kernel list such as ``0-3,8``. Raises ValueError where it is none."""
+    found: set[int] = set()
+    for part in filter(None, (p.strip() for p in text.split(","))):
+        first, _, last = part.partition("-")
+        found.update(range(int(first), int(last or first) + 1))
+    return frozenset(found)
