@@ -1,0 +1,198 @@
+"""Records on disk: sealed with their digest, written whole or not at all, read with suspicion."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import stat
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from npumark.errors import IntegrityError, SetupError, UsageError
+from npumark.record.canonical import payload_sha256, strict_loads
+from npumark.record.model import MAX_RECORD_BYTES, SCHEMA, Payload, Record
+
+
+def seal(payload: Payload, signatures: dict[str, Any] | None = None) -> Record:
+    """Return the record of ``payload`` with its digest.
+
+    Raises IntegrityError where a value has no canonical form (NaN, an integer beyond 2**53).
+    """
+    digest = payload_sha256(payload.model_dump(mode="json", by_alias=True))
+    return Record(payload=payload, payload_sha256=digest, signatures=signatures)
+
+
+def encode(record: Record) -> bytes:
+    """Return the record as the JSON text that goes to disk and to ``--json``: indented UTF-8.
+
+    The layout is for people; the digest is over the canonical bytes, which have none.
+    Raises IntegrityError where the record is larger than a reader accepts.
+    """
+    document = record.model_dump(mode="json", by_alias=True)
+    text = json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False)
+    raw = text.encode() + b"\n"
+    if len(raw) > MAX_RECORD_BYTES:
+        raise IntegrityError(
+            f"The record is larger than {MAX_RECORD_BYTES >> 20} MiB and no reader would take it."
+        )
+    return raw
+
+
+def check_output(path: Path, *, force: bool = False) -> None:
+    """Say before anything is measured that a record could not be written to ``path``.
+
+    Raises UsageError where it exists and ``force`` is not given, or is no regular file;
+    SetupError where its folder is missing or nothing can be created in it.
+    """
+    _check_target(path, force=force)
+    folder = path.absolute().parent
+    if not folder.is_dir():
+        raise SetupError(f"The folder {folder} does not exist.", hint="Create it first.")
+    trial = folder / f".{path.name}.{secrets.token_hex(4)}.tmp"
+    try:
+        trial.touch(exist_ok=False)
+        trial.unlink()
+    except OSError as fault:
+        raise _unwritable(path, fault) from fault
+
+
+def write_record(path: Path, record: Record, *, force: bool = False) -> None:
+    """Write ``record`` to ``path`` so that a reader sees the old file, the new one or neither.
+
+    Without ``force`` an existing file stays as it is. Raises as ``check_output``.
+    """
+    write_atomically(path, encode(record), force=force)
+
+
+def write_atomically(path: Path, raw: bytes, *, force: bool = False) -> None:
+    """Write ``raw`` to ``path`` through a temporary neighbour, flushed to the disk itself."""
+    _check_target(path, force=force)
+    target = path.absolute()
+    trial = target.parent / f".{target.name}.{secrets.token_hex(4)}.tmp"
+    try:
+        with trial.open("xb") as out:
+            out.write(raw)
+            out.flush()
+            os.fsync(out.fileno())
+        if force:
+            trial.replace(target)
+        else:
+            _place_new(trial, target)
+        _sync_folder(target.parent)
+    except FileExistsError:
+        raise _exists(path) from None
+    except OSError as fault:
+        raise _unwritable(path, fault) from fault
+    finally:
+        trial.unlink(missing_ok=True)
+
+
+def read_record(source: Path | bytes) -> Record:
+    """Return the record in a file, a run's folder, or bytes.
+
+    Raises UsageError where there is no such file, and IntegrityError, in one sentence that
+    names the field, where it is not strict JSON, not a record of this version, or where its
+    payload is not the one its digest was made from.
+    """
+    if isinstance(source, bytes):
+        return _decode(source, "the record")
+    path = source / "record.json" if source.is_dir() else source
+    try:
+        # Never more than a reader accepts, whatever the file's size claims to be.
+        with path.open("rb") as file:
+            raw = file.read(MAX_RECORD_BYTES + 1)
+    except FileNotFoundError:
+        raise UsageError(
+            f"There is no record at {path}.", hint="`npumark history` lists the saved runs."
+        ) from None
+    except OSError as fault:
+        raise UsageError(f"{path} cannot be read: {fault.strerror}.") from fault
+    return _decode(raw, f"the record {path}")
+
+
+def _decode(raw: bytes, what: str) -> Record:
+    document = strict_loads(raw, what=what)
+    named = f"{what[0].upper()}{what[1:]}"
+    if not isinstance(document, dict) or not isinstance(document.get("payload"), dict):
+        raise IntegrityError(f"{named} is not an npumark record: it has no payload.")
+    schema = document["payload"].get("schema")
+    if schema != SCHEMA:
+        raise IntegrityError(
+            f"{named} has the schema {json.dumps(schema)[:60]}; this version reads {SCHEMA}.",
+            hint="Use the npumark version that wrote it.",
+        )
+    try:
+        record = Record.model_validate(document, strict=True)
+    except ValidationError as fault:
+        first = fault.errors(include_url=False, include_input=False)[0]
+        place = _place(first["loc"])
+        raise IntegrityError(
+            f"{named} does not follow {SCHEMA}: {place}: {first['msg']}.",
+            hint="It was damaged or edited after it was written; use another copy.",
+        ) from None
+    digest = payload_sha256(document["payload"])
+    if digest != record.payload_sha256:
+        raise IntegrityError(
+            f"{named} was changed after it was written: its payload has the sha256 "
+            f"{digest[:16]}…, and the record states {record.payload_sha256[:16]}….",
+            hint="Use an unedited copy; the run's own folder keeps one.",
+        )
+    return record
+
+
+def _place(location: tuple[int | str, ...]) -> str:
+    """Return a field's path as people write it: ``payload.entries[3].status``."""
+    text = ""
+    for part in location:
+        text += f"[{part}]" if isinstance(part, int) else f".{part}"
+    return text.lstrip(".") or "the document"
+
+
+def _check_target(path: Path, *, force: bool) -> None:
+    try:
+        mode = path.stat().st_mode
+    except FileNotFoundError:
+        return
+    except OSError as fault:
+        raise _unwritable(path, fault) from fault
+    if not stat.S_ISREG(mode):
+        raise UsageError(f"{path} is not a regular file.", hint="Name a file for the record.")
+    if not force:
+        raise _exists(path)
+
+
+def _place_new(trial: Path, target: Path) -> None:
+    """Give ``trial`` its final name unless that is taken (a hard link never overwrites)."""
+    try:
+        os.link(trial, target)
+    except FileExistsError:
+        raise
+    except OSError:  # a file system without hard links
+        if target.exists():
+            raise FileExistsError from None
+        trial.replace(target)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Flush the folder's own entry; only POSIX systems can open a folder for that."""
+    if os.name != "posix":
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _exists(path: Path) -> UsageError:
+    return UsageError(f"{path} exists.", hint="Choose another name, or overwrite with --force.")
+
+
+def _unwritable(path: Path, fault: OSError) -> SetupError:
+    return SetupError(
+        f"{path} cannot be written: {fault.strerror or fault}.",
+        hint="Choose a folder with space that this user may write to.",
+    )
