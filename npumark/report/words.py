@@ -1,0 +1,90 @@
+"""Figures as words: three significant digits, a dash where nothing was measured."""
+
+from __future__ import annotations
+
+import math
+
+DASH = "—"
+
+_MEASURES = {
+    "snr_db": ("SNR", " dB"),
+    "kl": ("KL", ""),
+    "kl_mean": ("KL", ""),
+    "cosine_mean": ("cosine", ""),
+    "cosine_p10": ("cosine p10", ""),
+    "token_cosine": ("token cosine", ""),
+    "miou": ("mIoU", ""),
+    "flips": ("flips", ""),
+}
+
+
+def figure(value: float | None) -> str:
+    """Return ``value`` to three significant digits (whole numbers from 1000), or a dash."""
+    if value is None or not math.isfinite(value):
+        return DASH
+    if value == 0:
+        return "0"
+    size = math.floor(math.log10(abs(value)))
+    if size >= 3:
+        return f"{value:,.0f}"
+    if size < -4:
+        return f"{value:.2e}"
+    return f"{value:.{max(0, 2 - size)}f}"
+
+
+def percent(share: float | None) -> str:
+    """Return a share as a percentage with one decimal below ten, or a dash."""
+    if share is None or not math.isfinite(share):
+        return DASH
+    value = 100 * share
+    return f"{value:.1f} %" if abs(value) < 10 else f"{value:.0f} %"
+
+
+def duration(seconds: float | None) -> str:
+    """Return a length of time as people say it: ``0.4 s``, ``38 s``, ``6 min``, ``1 h 20 min``."""
+    if seconds is None or not math.isfinite(seconds):
+        return DASH
+    if seconds < 9.95:
+        return f"{seconds:.1f} s"
+    if seconds < 99.5:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    if minutes < 60:
+        return f"{minutes} min"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if minutes else f"{hours} h"
+
+
+def size(count: int | None) -> str:
+    """Return a number of bytes in binary units, or a dash."""
+    if count is None:
+        return DASH
+    value = float(count)
+    for unit in ("B", "KiB", "MiB"):
+        if value < 1024:
+            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1024
+    return f"{value:.1f} GiB"
+
+
+def margin(measure: str | None, slack: float | None) -> str:
+    """Return a gate's margin with its measure's name: ``SNR +9.7 dB``, or a dash."""
+    if measure is None or slack is None:
+        return DASH
+    name, unit = _MEASURES.get(measure, (measure, ""))
+    return f"{name} {slack:+.3g}{unit}"
+
+
+def shape(workload: str) -> str:
+    """Return a peak workload's id as its shape: ``peak-512x2048x8`` is ``512×2048, 8 layers``."""
+    if not workload.startswith("peak-"):
+        return workload
+    parts = workload.removeprefix("peak-").split("x")
+    if len(parts) != 3:
+        return workload
+    return f"{parts[0]}×{parts[1]}, {parts[2]} layers"
+
+
+def count(number: int, one: str, many: str | None = None) -> str:
+    """Return ``1 attempt`` or ``3 attempts``."""
+    return f"{number} {one if number == 1 else many or one + 's'}"
