@@ -54,6 +54,7 @@ class Repetition:
     network_screen: float
     spacing_s: float
     unstable_robust_cv: float
+    max_timeouts: int
     tail_ratio_warning: float
 
 

@@ -1,0 +1,120 @@
+"""What each entry of a plan still wants: first pass, screening and stop rules together.
+
+The scheduler runs what this says; the recomputation asks the same function whether each entry
+of a record stopped where it had to. Everything follows from the plan and the attempts alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from npumark.policy import Policy
+from npumark.score import repetition
+from npumark.score.attempt import JudgedAttempt
+from npumark.score.planned import Planned
+
+Key = tuple[str, str, str]
+History = Mapping[Key, Sequence[JudgedAttempt]]
+Contest = tuple[str, str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """``wants`` maps each entry to the attempts it still needs at the least; 0 is finished.
+
+    ``first_pass`` says that every entry has had its first attempt; only then are entries
+    ``screened``. ``best`` is the best first attempt of each contest, in TOPS.
+    """
+
+    wants: Mapping[Key, int]
+    screened: frozenset[Key]
+    best: Mapping[Contest, float]
+    first_pass: bool
+
+    @property
+    def finished(self) -> bool:
+        return not any(self.wants.values())
+
+
+def tried(attempts: Sequence[JudgedAttempt]) -> list[JudgedAttempt]:
+    """Return the attempts that stand: an interrupted one is void."""
+    return [a for a in attempts if a.outcome != "void"]
+
+
+def contest(planned: Planned) -> Contest:
+    """Return which entries one is screened against.
+
+    A network variant meets the variants of its network on its engine; a peak configuration all
+    those of its engine in its tier, never of another tier.
+    """
+    if planned.kind == "peak":
+        return (planned.engine, "peak", planned.tier)
+    return (planned.engine, "network", planned.workload)
+
+
+def demand(plan: Sequence[Planned], history: History, policy: Policy, *, quick: bool) -> Demand:
+    """Return what every entry of ``plan`` still wants after ``history``."""
+    runs = {p.key: tried(history.get(p.key, ())) for p in plan}
+    active = [p for p in plan if p.skip is None]
+    first_pass = all(runs[p.key] for p in active)
+    best = _best_first(active, runs)
+    screened = frozenset(
+        p.key
+        for p in active
+        if first_pass and not quick and _screened(p, runs[p.key], best, policy)
+    )
+    wants: dict[Key, int] = {p.key: 0 for p in plan}
+    for planned in active:
+        if planned.key not in screened:
+            wants[planned.key] = _wants(planned, runs[planned.key], policy, quick=quick)
+    return Demand(wants, screened, best, first_pass)
+
+
+def hung(attempts: Sequence[JudgedAttempt], policy: Policy) -> bool:
+    """Whether an entry has timed out so often that it is given up."""
+    timeouts = sum(a.status == "timeout" for a in attempts)
+    return timeouts >= policy.repetition.max_timeouts
+
+
+def _wants(
+    planned: Planned, attempts: Sequence[JudgedAttempt], policy: Policy, *, quick: bool
+) -> int:
+    if quick:
+        return 0 if attempts else 1
+    if any(a.dead for a in attempts) or hung(attempts, policy):
+        return 0
+    outcomes = [a.ips for a in attempts]
+    return repetition.tally(outcomes, planned.kind, policy.repetition).wants
+
+
+def _best_first(
+    active: Sequence[Planned], runs: Mapping[Key, Sequence[JudgedAttempt]]
+) -> dict[Contest, float]:
+    """Return the best first attempt of each contest among the entries that can count.
+
+    A wrong answer, however fast, is no yardstick. An entry with a first attempt that died is
+    none either; it always runs to its maximum.
+    """
+    best: dict[Contest, float] = {}
+    for planned in active:
+        first = runs[planned.key][0] if runs[planned.key] else None
+        if first is None or not first.can_count or first.tops is None:
+            continue
+        group = contest(planned)
+        best[group] = max(best.get(group, 0.0), first.tops)
+    return best
+
+
+def _screened(
+    planned: Planned,
+    attempts: Sequence[JudgedAttempt],
+    best: Mapping[Contest, float],
+    policy: Policy,
+) -> bool:
+    first = attempts[0]
+    if not first.can_count or first.tops is None:
+        return False
+    rules = policy.repetition
+    share = rules.peak_screen if planned.kind == "peak" else rules.network_screen
+    return first.tops < share * best[contest(planned)]
