@@ -62,6 +62,9 @@ class StoredTensor:
 class EvalSet:
     """``n`` inputs with full-precision reference outputs; ``canonical`` is one input's index.
 
+    The first ``n`` samples of a stored input are judged, and references hold just those. The
+    canonical input may be one of them or, at index ``n`` or beyond, lie beside them.
+
     ``mu`` holds the mean reference output over the calibration inputs, which SNR and cosine
     are taken about (empty: about zero).
     """
