@@ -1,0 +1,138 @@
+"""A peak chain as ONNX, in four encodings over three weight files.
+
+INT8 puts a quantise-dequantise pair on every activation and a dequantise on every weight,
+where runtimes look for them: after ReLU the quantised range starts at zero, so that ReLU
+itself becomes the clipping of the integer result. ``int8-u8s8`` has unsigned activations with
+zero point 0, ``int8-s8s8`` the same numbers shifted to signed ones with zero point -128; a
+zero point of 0 with signed values would leave ReLU standing and the products in floating
+point. The first input is signed, so its range is centred. Outputs are float32.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from npumark.pack import peak_files, seeded
+from npumark.pack.peak_files import WeightForm
+from npumark.pack.seeded import Chain
+
+OPSET = 17
+IR_VERSION = 8
+LEVELS = 255
+"""Steps of an 8-bit range: an activation scale is the calibrated range over this."""
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """One variant of a chain: ``io`` is the type of its input and output."""
+
+    id: str
+    format: str
+    weights: WeightForm
+    io: str
+    activation: str | None
+
+
+ENCODINGS = (
+    Encoding("fp32", "FP32", "fp32", "float32", None),
+    Encoding("fp16", "FP16", "fp16", "float16", None),
+    Encoding("int8-u8s8", "INT8", "int8", "float32", "uint8"),
+    Encoding("int8-s8s8", "INT8", "int8", "float32", "int8"),
+)
+
+
+def graph(chain: Chain, encoding: Encoding) -> onnx.ModelProto:
+    """Return the model of one encoding; its weights are external data beside it."""
+    builder = _Builder(chain, encoding)
+    builder.chain_of_layers()
+    io = helper.np_dtype_to_tensor_dtype(np.dtype(encoding.io))
+    shape = (chain.rows, chain.width)
+    proto = helper.make_graph(
+        builder.nodes,
+        chain.workload,
+        [helper.make_tensor_value_info("x", io, shape)],
+        [helper.make_tensor_value_info("y", io, shape)],
+        builder.initializers,
+    )
+    return helper.make_model(
+        proto,
+        opset_imports=[helper.make_opsetid("", OPSET)],
+        ir_version=IR_VERSION,
+        producer_name="npumark",
+    )
+
+
+def activation_scales(chain: Chain) -> list[np.float32]:
+    """Return the scale of the input (centred range) and of every layer's output (from zero)."""
+    peaks = seeded.activation_peaks(chain, peak_files.CALIBRATION)
+    return [np.float32(2 * peaks[0] / LEVELS), *(np.float32(p / LEVELS) for p in peaks[1:])]
+
+
+class _Builder:
+    def __init__(self, chain: Chain, encoding: Encoding) -> None:
+        self.chain = chain
+        self.encoding = encoding
+        self.nodes: list[onnx.NodeProto] = []
+        self.initializers = [
+            _external(placed, f"{encoding.weights}.weights")
+            for placed in peak_files.layout(chain, encoding.weights)
+        ]
+
+    def chain_of_layers(self) -> None:
+        quantised = self.encoding.activation is not None
+        scales = activation_scales(self.chain) if quantised else []
+        value = self._quantised("x", scales[0], centred=True) if quantised else "x"
+        for layer in range(self.chain.layers):
+            last = layer == self.chain.layers - 1
+            weight = self._weight(layer)
+            product = self._node("MatMul", [value, weight], f"mm{layer}")
+            plain_end = "y" if last and not quantised else f"relu{layer}"
+            value = self._node("Relu", [product], plain_end)
+            if quantised:
+                end = "y" if last else None
+                value = self._quantised(value, scales[layer + 1], centred=False, end=end)
+
+    def _weight(self, layer: int) -> str:
+        name = f"w{layer}"
+        if self.encoding.weights != "int8":
+            return name
+        zero = self._constant("weight.zero", np.zeros(self.chain.width, np.int8))
+        return self._node("DequantizeLinear", [name, f"{name}.scale", zero], f"{name}.dq", axis=1)
+
+    def _quantised(
+        self, value: str, scale: np.float32, *, centred: bool, end: str | None = None
+    ) -> str:
+        kind = np.dtype(self.encoding.activation)
+        lowest = int(np.iinfo(kind).min)
+        point = lowest + (LEVELS + 1) // 2 if centred else lowest
+        step = self._constant(f"{value}.scale", np.asarray(scale))
+        zero = self._constant(f"{value}.zero", np.asarray(point, kind))
+        q = self._node("QuantizeLinear", [value, step, zero], f"{value}.q")
+        return self._node("DequantizeLinear", [q, step, zero], end or f"{value}.dq")
+
+    def _node(self, op: str, inputs: list[str], output: str, **attributes: int) -> str:
+        self.nodes.append(helper.make_node(op, inputs, [output], name=output, **attributes))
+        return output
+
+    def _constant(self, name: str, value: np.ndarray[tuple[int, ...], np.dtype[np.generic]]) -> str:
+        if all(initializer.name != name for initializer in self.initializers):
+            self.initializers.append(numpy_helper.from_array(value, name))
+        return name
+
+
+def _external(placed: peak_files.Placed, location: str) -> onnx.TensorProto:
+    dtype = np.dtype(placed.dtype)
+    tensor = TensorProto()
+    tensor.name = placed.name
+    tensor.data_type = helper.np_dtype_to_tensor_dtype(dtype)
+    tensor.dims.extend(placed.shape)
+    tensor.data_location = TensorProto.EXTERNAL
+    length = int(np.prod(placed.shape)) * dtype.itemsize
+    for key, value in (("location", location), ("offset", placed.offset), ("length", length)):
+        entry = tensor.external_data.add()
+        entry.key, entry.value = key, str(value)
+    return tensor
