@@ -114,8 +114,9 @@ def start(
     return Contained(process, marker)
 
 
-def kill_marked(prefix: str) -> list[int]:
-    """Kill every process whose marker starts with ``prefix``; return their numbers.
+def kill_marked(marker: str) -> list[int]:
+    """Kill every process that carries ``marker`` or one below it (``marker/…``); return their
+    numbers.
 
     Processes of other users cannot be read and are not ours.
     """
@@ -124,7 +125,8 @@ def kill_marked(prefix: str) -> list[int]:
         if process.pid == os.getpid():
             continue
         with suppress(psutil.Error, OSError):
-            if process.environ().get(MARKER, "").startswith(prefix):
+            carried = process.environ().get(MARKER, "")
+            if carried == marker or carried.startswith(f"{marker}/"):
                 process.kill()
                 killed.append(process.pid)
     return killed

@@ -34,6 +34,7 @@ class Interrupts:
         self.count = 0
         self.name: str | None = None
         self._depth = 0
+        self._guard = threading.Lock()  # never taken by a handler
         self._subscribers: list[Subscriber] = []
         self._previous: dict[int, Any] = {}
         self._waker: _Waker | None = None
@@ -71,7 +72,8 @@ class Interrupts:
         It may run inside a signal handler: it must only do what is safe there, such as
         ``queue.SimpleQueue.put``.
         """
-        self._depth += 1
+        with self._guard:
+            self._depth += 1
         if subscriber is not None:
             self._subscribers.append(subscriber)
             if self.count:
@@ -81,7 +83,8 @@ class Interrupts:
         finally:
             if subscriber is not None:
                 self._subscribers.remove(subscriber)
-            self._depth -= 1
+            with self._guard:
+                self._depth -= 1
 
     def check(self) -> None:
         """Raise KeyboardInterrupt where a signal has come."""

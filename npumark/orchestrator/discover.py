@@ -1,0 +1,95 @@
+"""Which engines there are: every registered runtime is asked in a throw-away worker.
+
+What is listed is not what works, so a probe runs a one-node model on each device. A probe
+that crashes or hangs costs its own engine and is reported with its reason.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from npumark.orchestrator.interrupts import Interrupts
+from npumark.orchestrator.supervisor import Outcome, supervise
+from npumark.policy import WorkerLimits
+from npumark.worker.protocol import EngineInfo, Job
+
+
+@dataclass(frozen=True, slots=True)
+class Runtime:
+    """A registered engine class: its name, ``module:Class`` and the options of its probe."""
+
+    name: str
+    ref: str
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """One engine as its probe described it, and the runtime it belongs to."""
+
+    info: EngineInfo
+    runtime: Runtime
+
+
+def discover(
+    runtimes: tuple[Runtime, ...],
+    *,
+    limits: WorkerLimits,
+    interrupts: Interrupts,
+    marker: str,
+    logs: Path | None = None,
+    parallel: int = 2,
+) -> tuple[Found, ...]:
+    """Probe ``runtimes`` and return every engine, available or not, in order of registration.
+
+    An engine id that two runtimes claim belongs to the first; the second is reported as
+    unavailable. Raises KeyboardInterrupt where a signal came meanwhile.
+    """
+
+    def probe(runtime: Runtime) -> Outcome:
+        return supervise(
+            Job("probe", runtime.ref, options=runtime.options),
+            limits=limits,
+            deadline_s=limits.probe_deadline_s,
+            interrupts=interrupts,
+            marker=f"{marker}/probe-{runtime.name}",
+            log_path=logs / f"probe-{runtime.name}.log" if logs else None,
+        )
+
+    with interrupts.deferred(), ThreadPoolExecutor(max(1, parallel)) as pool:
+        outcomes = tuple(pool.map(probe, runtimes))
+    interrupts.check()
+    return merge(tuple(zip(runtimes, outcomes, strict=True)))
+
+
+def merge(probed: tuple[tuple[Runtime, Outcome], ...]) -> tuple[Found, ...]:
+    """Return the engines of all probes, in order, each id once."""
+    found: dict[str, Found] = {}
+    spare: list[Found] = []
+    for runtime, outcome in probed:
+        for info in _engines(runtime, outcome):
+            first = found.get(info.id)
+            if first is None:
+                found[info.id] = Found(info, runtime)
+            else:
+                reason = f"{first.runtime.name} already provides an engine {info.id}"
+                spare.append(Found(replace(info, available=False, reason=reason), runtime))
+    return (*found.values(), *spare)
+
+
+def _engines(runtime: Runtime, outcome: Outcome) -> tuple[EngineInfo, ...]:
+    result = outcome.result
+    if result is not None and outcome.status == "ok" and result.engines:
+        return result.engines
+    reason = outcome.why or (
+        "its probe found no device" if outcome.status == "ok" else f"its probe: {outcome.status}"
+    )
+    if outcome.status == "timeout":
+        reason = f"its probe hung: {reason}"
+    last = outcome.log_tail.strip().splitlines()
+    if result is None and last:
+        reason = f"{reason} (it last wrote: {last[-1][:200]})"
+    return (EngineInfo(runtime.name, False, reason, runtime.name, runtime.name, None),)

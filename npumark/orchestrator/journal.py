@@ -1,0 +1,153 @@
+"""The run's journal: one JSON line per thing that happened, on disk before the next begins.
+
+A run killed at any moment is resumed from it. Before an attempt its intent is written, so
+that an attempt in flight at a kill is known and never silently repeated; after it, its whole
+result. A last line cut short by a kill or a full disk is what it looks like: not written.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+from npumark import paths
+from npumark.errors import IntegrityError
+
+SCHEMA = "npumark-journal/1"
+
+Key = tuple[str, str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One journal line: ``kind`` (``header``, ``resumed``, ``starting``, ``attempt``,
+    ``fact``, ``finished``) and its ``body``."""
+
+    kind: str
+    body: dict[str, Any]
+
+
+class Journal:
+    """Appends lines, each flushed to the disk itself. Owned by one process (the lock's)."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        try:
+            self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        except OSError as fault:
+            raise paths.unwritable(path, fault) from fault
+        self._mend()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._fd)
+
+    def append(self, kind: str, body: dict[str, Any]) -> None:
+        """Write one line and wait until it is on the disk. Raises SetupError where it cannot."""
+        text = json.dumps({"kind": kind, **body}, allow_nan=False, separators=(",", ":"))
+        raw = memoryview(text.encode() + b"\n")
+        try:
+            while raw:
+                raw = raw[os.write(self._fd, raw) :]
+            os.fsync(self._fd)
+        except OSError as fault:
+            raise paths.unwritable(self._path, fault) from fault
+
+    def _mend(self) -> None:
+        """End a torn last line, so that the next one starts on its own."""
+        with self._path.open("rb") as file:
+            if file.seek(0, os.SEEK_END) == 0:
+                return
+            file.seek(-1, os.SEEK_END)
+            torn = file.read(1) != b"\n"
+        if torn:
+            os.write(self._fd, b"\n")
+
+
+def read_journal(path: Path) -> tuple[Line, ...]:
+    """Return the lines of a journal; a torn line is left out.
+
+    Only a line that a kill cut short can be torn: the last one, or one before a ``resumed``.
+    Raises IntegrityError where the journal has no readable header or another line is broken.
+    """
+    try:
+        raw = path.read_bytes()
+    except OSError as fault:
+        raise IntegrityError(
+            f"the journal {path} cannot be read: {fault.strerror or fault}",
+            "This run cannot be resumed; start a new one.",
+        ) from fault
+    parsed = [_parse(line) for line in raw.split(b"\n") if line]
+    lines: list[Line] = []
+    for number, line in enumerate(parsed):
+        if line is not None:
+            lines.append(line)
+            continue
+        following = next((later for later in parsed[number:] if later is not None), None)
+        if following is not None and following.kind != "resumed":
+            raise _broken(path, f"line {number + 1} is not readable")
+    if not lines or lines[0].kind != "header" or lines[0].body.get("schema") != SCHEMA:
+        raise _broken(path, "it does not start with a header of this version")
+    return tuple(lines)
+
+
+@dataclass(slots=True)
+class Replay:
+    """What a journal says: its header, attempts by entry, facts, and the attempt in flight."""
+
+    header: dict[str, Any]
+    attempts: dict[Key, list[dict[str, Any]]] = field(default_factory=dict)
+    facts: dict[str, Any] = field(default_factory=dict)
+    resumed: list[dict[str, Any]] = field(default_factory=list)
+    in_flight: dict[str, Any] | None = None
+    finished: bool = False
+    last_ns: int = 0
+
+
+def replay(lines: tuple[Line, ...]) -> Replay:
+    """Return the state that ``lines`` lead to. ``last_ns`` is the latest instant mentioned."""
+    state = Replay(lines[0].body)
+    for line in lines[1:]:
+        body = line.body
+        if line.kind == "starting":
+            state.in_flight = body
+            state.last_ns = max(state.last_ns, int(body["started_ns"]))
+        elif line.kind == "attempt":
+            attempt = body["attempt"]
+            state.attempts.setdefault(entry_key(body), []).append(attempt)
+            state.in_flight = None
+            ended = int(attempt["started_ns"]) + int(attempt["wall_ns"])
+            state.last_ns = max(state.last_ns, ended)
+        elif line.kind == "fact":
+            state.facts[str(body["name"])] = body["value"]
+        elif line.kind == "resumed":
+            state.resumed.append(body)
+            state.last_ns = max(state.last_ns, int(body["at_ns"]))
+        elif line.kind == "finished":
+            state.finished = True
+    return state
+
+
+def entry_key(body: dict[str, Any]) -> Key:
+    """Return the entry a ``starting`` or ``attempt`` line belongs to."""
+    engine, workload, variant = body["entry"]
+    return (str(engine), str(workload), str(variant))
+
+
+def _parse(raw: bytes) -> Line | None:
+    try:
+        doc = json.loads(raw)
+        return Line(doc.pop("kind"), doc)
+    except (ValueError, AttributeError, KeyError, RecursionError):
+        return None
+
+
+def _broken(path: Path, why: str) -> IntegrityError:
+    return IntegrityError(
+        f"the journal {path} is damaged: {why}", "This run cannot be resumed; start a new one."
+    )

@@ -1,0 +1,97 @@
+"""One measurement at a time on a machine: a second one would slow the first and itself.
+
+The operating system's file lock decides and dies with its holder; a JSON file beside it only
+names the holder to whoever waits. What a killed holder left behind (workers that still run)
+is ended before the next measurement starts.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import psutil
+from filelock import FileLock, Timeout
+
+from npumark import paths
+from npumark.errors import SetupError
+from npumark.orchestrator.containment import kill_marked
+
+_LOCK = "measuring.lock"
+_HOLDER = "measuring.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """Who measures: process number, what it does, since when (UTC), and its workers' marker."""
+
+    pid: int
+    command: str
+    since: str
+    marker: str
+
+
+@contextmanager
+def measuring(command: str, folder: Path | None = None) -> Iterator[Holder]:
+    """Hold the machine's measuring lock; ``command`` is how the holder is shown to others.
+
+    ``folder`` is where the lock lives (the data folder by default). Raises SetupError naming
+    the holder where another measurement runs, or saying why the lock cannot be made.
+    """
+    place = paths.make(folder or paths.data_dir())
+    lock = FileLock(place / _LOCK)
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        raise _taken(_read(place / _HOLDER)) from None
+    except (OSError, NotImplementedError) as fault:
+        cause = fault if isinstance(fault, OSError) else OSError(str(fault))
+        raise paths.unwritable(place / _LOCK, cause) from fault
+    try:
+        _end_leftovers(_read(place / _HOLDER))
+        holder = _this_process(command)
+        with suppress(OSError):  # without it the lock still holds, only less politely
+            (place / _HOLDER).write_text(json.dumps(asdict(holder)), encoding="utf-8")
+        yield holder
+        with suppress(OSError):
+            (place / _HOLDER).unlink()
+    finally:
+        lock.release()
+
+
+def _this_process(command: str) -> Holder:
+    since = datetime.now(UTC).isoformat(timespec="seconds")
+    started = int(psutil.Process().create_time() * 1000)
+    return Holder(os.getpid(), command, since, f"npumark-{os.getpid()}-{started}")
+
+
+def _read(path: Path) -> Holder | None:
+    try:
+        doc = json.loads(path.read_text(encoding="utf-8"))
+        return Holder(int(doc["pid"]), str(doc["command"]), str(doc["since"]), str(doc["marker"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _end_leftovers(previous: Holder | None) -> None:
+    """End the workers of a holder that was killed: the lock is ours, so it no longer lives."""
+    if previous is not None and previous.marker.startswith("npumark-"):
+        kill_marked(previous.marker)
+
+
+def _taken(holder: Holder | None) -> SetupError:
+    if holder is None:
+        return SetupError(
+            "another measurement is running on this machine",
+            "Wait for it to end, or stop it.",
+        )
+    return SetupError(
+        f"another measurement is running on this machine: `{holder.command}`, "
+        f"process {holder.pid}, since {holder.since}",
+        "Wait for it to end, or stop it.",
+    )

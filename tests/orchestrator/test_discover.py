@@ -1,0 +1,60 @@
+"""Discovery: every probe's fate is told, and one that fails costs only its own engine."""
+
+from __future__ import annotations
+
+from npumark.orchestrator.discover import Found, Runtime, merge
+from npumark.orchestrator.supervisor import Outcome
+from npumark.worker.protocol import EngineInfo, Result, Status
+
+
+def outcome(status: Status, why: str | None, result: Result | None, log: str = "") -> Outcome:
+    return Outcome(status, why, result, 0, 0, 0, log)
+
+
+def engine(name: str, reason: str | None = None) -> EngineInfo:
+    return EngineInfo(name, reason is None, reason, "x", "X", "1.0")
+
+
+def one(runtime: str, out: Outcome) -> Found:
+    (found,) = merge(((Runtime(runtime, f"{runtime}:Engine"), out),))
+    return found
+
+
+def test_engines_are_listed_in_order_with_their_runtime() -> None:
+    good = Result("ok", engines=(engine("x-cpu"), engine("x-gpu", "no driver")))
+    found = merge(
+        (
+            (Runtime("x", "x:E"), outcome("ok", None, good)),
+            (Runtime("y", "y:E"), outcome("crashed", "the worker died: SIGSEGV", None)),
+        )
+    )
+    assert [(f.info.id, f.info.available, f.runtime.name) for f in found] == [
+        ("x-cpu", True, "x"),
+        ("x-gpu", False, "x"),
+        ("y", False, "y"),
+    ]
+    assert found[1].info.reason == "no driver"
+    assert found[2].info.reason == "the worker died: SIGSEGV"
+
+
+def test_a_failed_probe_says_why() -> None:
+    unsupported = Result("unsupported", "openvino is not installed")
+    found = one("x", outcome("unsupported", unsupported.why, unsupported))
+    assert found.info.reason == "openvino is not installed"
+    hung = one("x", outcome("timeout", "no end within 60 s", None, "a\nloading driver\n"))
+    assert hung.info.reason == (
+        "its probe hung: no end within 60 s (it last wrote: loading driver)"
+    )
+    empty = one("x", outcome("ok", None, Result("ok")))
+    assert empty.info.reason == "its probe found no device"
+
+
+def test_an_id_belongs_to_the_first_that_claims_it() -> None:
+    both = tuple(
+        (Runtime(name, f"{name}:E"), outcome("ok", None, Result("ok", engines=(engine("x-cpu"),))))
+        for name in ("first", "second")
+    )
+    kept, refused = merge(both)
+    assert (kept.info.available, kept.runtime.name) == (True, "first")
+    assert not refused.info.available
+    assert refused.info.reason == "first already provides an engine x-cpu"

@@ -1,0 +1,93 @@
+"""One measurement at a time: the holder is named, and what a killed one left is ended."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from npumark.errors import SetupError
+from npumark.orchestrator.containment import kill_marked
+from npumark.orchestrator.lock import measuring
+from npumark.orchestrator.worker_env import MARKER
+
+HOLD = """
+import sys
+from pathlib import Path
+from npumark.orchestrator.lock import measuring
+with measuring("npumark run --quick", Path(sys.argv[1])):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+@contextmanager
+def holder(folder: Path) -> Iterator[subprocess.Popen[str]]:
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(folder)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "held\n"
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def test_a_second_measurement_is_refused_and_the_holder_named(tmp_path: Path) -> None:
+    with holder(tmp_path) as process:
+        with pytest.raises(SetupError) as refused, measuring("npumark run", tmp_path):
+            pass
+        assert f"process {process.pid}" in refused.value.message
+        assert "`npumark run --quick`" in refused.value.message
+        assert refused.value.exit_code == 2
+    with measuring("npumark run", tmp_path) as ours:
+        assert ours.pid == os.getpid()
+        assert json.loads((tmp_path / "measuring.json").read_text())["pid"] == os.getpid()
+    assert not (tmp_path / "measuring.json").exists()
+
+
+def test_a_holder_that_cannot_be_named_still_holds(tmp_path: Path) -> None:
+    with holder(tmp_path):
+        (tmp_path / "measuring.json").write_text('{"pid": ')
+        with pytest.raises(SetupError, match="another measurement"), measuring("x", tmp_path):
+            pass
+
+
+def test_workers_of_a_killed_holder_are_ended(tmp_path: Path) -> None:
+    note = {"pid": 1, "command": "npumark run", "since": "then", "marker": "npumark-1-1"}
+    (tmp_path / "measuring.json").write_text(json.dumps(note))
+    env = {**os.environ, MARKER: "npumark-1-1/attempt-3"}
+    command = [sys.executable, "-c", "import time; time.sleep(600)"]
+    with subprocess.Popen(command, env=env) as child, measuring("npumark run", tmp_path):
+        assert child.wait(10) != 0
+
+
+def test_only_the_marked_are_killed() -> None:
+    command = [sys.executable, "-c", "import time; time.sleep(600)"]
+    env = {**os.environ, MARKER: "npumark-test-lock/attempt-10"}
+    with subprocess.Popen(command, env=env) as child:
+        try:
+            assert kill_marked("npumark-test-lock/attempt-1") == []
+            assert kill_marked("npumark-test-lock") == [child.pid]
+        finally:
+            child.kill()
+
+
+@pytest.mark.skipif(os.name != "posix", reason="a file in place of a folder")
+def test_a_place_that_cannot_be_a_folder_is_said(tmp_path: Path) -> None:
+    (tmp_path / "data").write_text("")
+    with (
+        pytest.raises(SetupError, match="a file is in the way"),
+        measuring("x", tmp_path / "data"),
+    ):
+        pass
