@@ -130,6 +130,7 @@ class Host:
     memory: Callable[[], Memory] = _memory
     cpu_times: Callable[[], CpuTimes] = _cpu_times
     own_cpu_s: Callable[[], float] = _own_cpu_s
+    boot_time: Callable[[], float] = psutil.boot_time
     sleep: Callable[[float], None] = time.sleep
     monotonic: Callable[[], float] = time.monotonic
     release: Callable[[], str] = platform.release
