@@ -31,7 +31,7 @@ def canonical_bytes(value: Any) -> bytes:
     try:
         return rfc8785.dumps(value)
     except (rfc8785.CanonicalizationError, UnicodeEncodeError, RecursionError) as fault:
-        raise IntegrityError(f"This document has no canonical form: {fault}.") from fault
+        raise IntegrityError(f"this document has no canonical form: {fault}") from fault
 
 
 def payload_sha256(payload: Any) -> str:
@@ -49,7 +49,7 @@ def strict_loads(raw: bytes, *, what: str = "the record") -> Any:
 
     def refuse(reason: str) -> NoReturn:
         raise IntegrityError(
-            f"{what[0].upper()}{what[1:]} {reason}.",
+            f"{what} {reason}",
             hint="It was damaged or edited after it was written; use another copy.",
         )
 

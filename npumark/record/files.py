@@ -12,6 +12,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from npumark.errors import IntegrityError, SetupError, UsageError
+from npumark.paths import unwritable
 from npumark.record.canonical import payload_sha256, strict_loads
 from npumark.record.model import MAX_RECORD_BYTES, SCHEMA, Payload, Record
 
@@ -36,7 +37,7 @@ def encode(record: Record) -> bytes:
     raw = text.encode() + b"\n"
     if len(raw) > MAX_RECORD_BYTES:
         raise IntegrityError(
-            f"The record is larger than {MAX_RECORD_BYTES >> 20} MiB and no reader would take it."
+            f"the record is larger than {MAX_RECORD_BYTES >> 20} MiB and no reader would take it"
         )
     return raw
 
@@ -50,13 +51,13 @@ def check_output(path: Path, *, force: bool = False) -> None:
     _check_target(path, force=force)
     folder = path.absolute().parent
     if not folder.is_dir():
-        raise SetupError(f"The folder {folder} does not exist.", hint="Create it first.")
+        raise SetupError(f"the folder {folder} does not exist", hint="Create it first.")
     trial = folder / f".{path.name}.{secrets.token_hex(4)}.tmp"
     try:
         trial.touch(exist_ok=False)
         trial.unlink()
     except OSError as fault:
-        raise _unwritable(path, fault) from fault
+        raise unwritable(path, fault) from fault
 
 
 def write_record(path: Path, record: Record, *, force: bool = False) -> None:
@@ -85,7 +86,7 @@ def write_atomically(path: Path, raw: bytes, *, force: bool = False) -> None:
     except FileExistsError:
         raise _exists(path) from None
     except OSError as fault:
-        raise _unwritable(path, fault) from fault
+        raise unwritable(path, fault) from fault
     finally:
         trial.unlink(missing_ok=True)
 
@@ -106,22 +107,21 @@ def read_record(source: Path | bytes) -> Record:
             raw = file.read(MAX_RECORD_BYTES + 1)
     except FileNotFoundError:
         raise UsageError(
-            f"There is no record at {path}.", hint="`npumark history` lists the saved runs."
+            f"there is no record at {path}", hint="`npumark history` lists the saved runs."
         ) from None
     except OSError as fault:
-        raise UsageError(f"{path} cannot be read: {fault.strerror}.") from fault
+        raise UsageError(f"{path} cannot be read: {fault.strerror}") from fault
     return _decode(raw, f"the record {path}")
 
 
 def _decode(raw: bytes, what: str) -> Record:
     document = strict_loads(raw, what=what)
-    named = f"{what[0].upper()}{what[1:]}"
     if not isinstance(document, dict) or not isinstance(document.get("payload"), dict):
-        raise IntegrityError(f"{named} is not an npumark record: it has no payload.")
+        raise IntegrityError(f"{what} is not an npumark record: it has no payload")
     schema = document["payload"].get("schema")
     if schema != SCHEMA:
         raise IntegrityError(
-            f"{named} has the schema {json.dumps(schema)[:60]}; this version reads {SCHEMA}.",
+            f"{what} has the schema {json.dumps(schema)[:60]}; this version reads {SCHEMA}",
             hint="Use the npumark version that wrote it.",
         )
     try:
@@ -130,14 +130,14 @@ def _decode(raw: bytes, what: str) -> Record:
         first = fault.errors(include_url=False, include_input=False)[0]
         place = _place(first["loc"])
         raise IntegrityError(
-            f"{named} does not follow {SCHEMA}: {place}: {first['msg']}.",
+            f"{what} does not follow {SCHEMA}: {place}: {first['msg']}",
             hint="It was damaged or edited after it was written; use another copy.",
         ) from None
     digest = payload_sha256(document["payload"])
     if digest != record.payload_sha256:
         raise IntegrityError(
-            f"{named} was changed after it was written: its payload has the sha256 "
-            f"{digest[:16]}…, and the record states {record.payload_sha256[:16]}….",
+            f"{what} was changed after it was written: its payload has the sha256 "
+            f"{digest[:16]}…, and the record states {record.payload_sha256[:16]}…",
             hint="Use an unedited copy; the run's own folder keeps one.",
         )
     return record
@@ -157,9 +157,9 @@ def _check_target(path: Path, *, force: bool) -> None:
     except FileNotFoundError:
         return
     except OSError as fault:
-        raise _unwritable(path, fault) from fault
+        raise unwritable(path, fault) from fault
     if not stat.S_ISREG(mode):
-        raise UsageError(f"{path} is not a regular file.", hint="Name a file for the record.")
+        raise UsageError(f"{path} is not a regular file", hint="Name a file for the record.")
     if not force:
         raise _exists(path)
 
@@ -188,11 +188,4 @@ def _sync_folder(folder: Path) -> None:
 
 
 def _exists(path: Path) -> UsageError:
-    return UsageError(f"{path} exists.", hint="Choose another name, or overwrite with --force.")
-
-
-def _unwritable(path: Path, fault: OSError) -> SetupError:
-    return SetupError(
-        f"{path} cannot be written: {fault.strerror or fault}.",
-        hint="Choose a folder with space that this user may write to.",
-    )
+    return UsageError(f"{path} exists", hint="Choose another name, or overwrite with --force.")
