@@ -62,8 +62,9 @@ class StoredTensor:
 class EvalSet:
     """``n`` inputs with full-precision reference outputs; ``canonical`` is one input's index.
 
-    The first ``n`` samples of a stored input are judged, and references hold just those. The
-    canonical input may be one of them or, at index ``n`` or beyond, lie beside them.
+    Where the canonical input is none of those it lies beside them in ``canonical_inputs``
+    (one sample each; a peak chain's, which its INT8 ranges were calibrated on), and
+    ``canonical`` is the judged input that stands for the set where one is enough.
 
     ``mu`` holds the mean reference output over the calibration inputs, which SNR and cosine
     are taken about (empty: about zero).
@@ -75,6 +76,7 @@ class EvalSet:
     references: tuple[StoredTensor, ...]
     mu: tuple[StoredTensor, ...]
     parameters: dict[str, float]
+    canonical_inputs: tuple[StoredTensor, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +189,13 @@ def _check(manifest: Manifest) -> None:
                         f"{workload.id}/{variant.id} reads {path}, which the manifest lacks",
                         path=path,
                     )
+        for tensor in workload.eval.canonical_inputs:
+            if tensor.file not in manifest.files:
+                raise PackError(
+                    f"{workload.id} has its canonical input in {tensor.file}, "
+                    "which the manifest lacks",
+                    path=tensor.file,
+                )
 
 
 def _file(doc: dict[str, Any]) -> PackFile:
@@ -229,6 +238,7 @@ def workload_from(doc: dict[str, Any]) -> Workload:
             references=tuple(map(_stored, ev["references"])),
             mu=tuple(map(_stored, ev.get("mu") or ())),
             parameters=dict(ev.get("parameters") or {}),
+            canonical_inputs=tuple(map(_stored, ev.get("canonical_inputs") or ())),
         ),
         gates={k: GateSpec(g["basis"], dict(g["bounds"])) for k, g in doc["gates"].items()},
         variants=tuple(map(variant_from, doc["variants"])),

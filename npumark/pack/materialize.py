@@ -48,14 +48,14 @@ def default_workloads(manifest: Manifest) -> tuple[str, ...]:
 def workload_paths(manifest: Manifest, workloads: Iterable[str]) -> tuple[str, ...]:
     """Return every file that any variant of some workloads reads, and what those are made from.
 
+    Canonical inputs that lie beside an eval set come too: they are part of the workload.
     Raises KeyError where the manifest has no such workload.
     """
-    wanted = dict.fromkeys(
-        path
-        for workload in map(manifest.workloads.__getitem__, workloads)
-        for variant in workload.variants
-        for path in workload.files(variant.id)
-    )
+    wanted: dict[str, None] = {}
+    for workload in map(manifest.workloads.__getitem__, workloads):
+        for variant in workload.variants:
+            wanted.update(dict.fromkeys(workload.files(variant.id)))
+        wanted.update(dict.fromkeys(t.file for t in workload.eval.canonical_inputs))
     return with_needs(manifest, wanted)
 
 

@@ -21,9 +21,9 @@ from npumark.pack.seeded import Chain
 WeightForm = Literal["fp32", "fp16", "int8"]
 
 EVAL = ("eval0", "eval1")
+"""The inputs a chain is judged on, in stored order."""
+
 CANONICAL = "canonical"
-INPUTS = (*EVAL, CANONICAL)
-"""The inputs a chain ships, in stored order; references exist for the first two."""
 
 CALIBRATION = ("calib0", CANONICAL)
 """What the INT8 activation scales are derived from: never an eval input."""
