@@ -1,0 +1,113 @@
+"""Raw samples beside the record: one file per attempt, little-endian int64 nanoseconds.
+
+The record holds each file's sha256 and what was derived from it. This module derives it again
+with integers alone, apart from the worker's own code, so that a wrong or edited figure shows.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from array import array
+from collections.abc import Iterator
+from pathlib import Path
+
+from npumark.errors import IntegrityError
+from npumark.policy import Percentiles, load_policy
+from npumark.record.model import Entry, LatencyFields, MeasurementFields, Record
+
+_WIDTH = 8
+_RANKS = (("p90", 900), ("p95", 950), ("p99", 990), ("p999", 999))
+
+
+def encode_samples(durations: list[int]) -> bytes:
+    """Return the file of ``durations`` (nanoseconds, each at least 0)."""
+    values = array("q", durations)
+    if sys.byteorder == "big":
+        values.byteswap()
+    return values.tobytes()
+
+
+def decode_samples(raw: bytes) -> list[int]:
+    """Return the durations in a file. Raises IntegrityError where it cannot be such a file."""
+    if not raw or len(raw) % _WIDTH:
+        raise IntegrityError(f"a file of {len(raw)} bytes holds no whole number of raw samples")
+    values = array("q")
+    values.frombytes(raw)
+    if sys.byteorder == "big":
+        values.byteswap()
+    if min(values) < 0:
+        raise IntegrityError("a file of raw samples holds a negative duration")
+    return values.tolist()
+
+
+def latency(durations: list[int], support: Percentiles) -> LatencyFields:
+    """Return median, nearest-rank percentiles and extremes; null where too few samples.
+
+    The median of an even number of samples is the mean of the middle two, rounded down.
+    """
+    ordered = sorted(durations)
+    n = len(ordered)
+    tail = {
+        name: ordered[-(-n * permille // 1000) - 1] if n >= getattr(support, name) else None
+        for name, permille in _RANKS
+    }
+    return LatencyFields(
+        median=(ordered[(n - 1) // 2] + ordered[n // 2]) // 2,
+        min=ordered[0],
+        max=ordered[-1],
+        **tail,
+    )
+
+
+def check_samples(record: Record, folder: Path) -> list[str]:
+    """Return a sentence for each attempt whose figures its raw samples do not give.
+
+    Files are found by their sha256, whatever they are called. An attempt without a digest
+    kept no samples and is not judged here.
+    """
+    found = _by_digest(folder)
+    faults: list[str] = []
+    for entry, n, measured in _measured(record):
+        if measured.samples_sha256 is None:
+            continue
+        where = f"{entry.engine} · {entry.workload} · {entry.variant}, attempt {n}"
+        path = found.get(measured.samples_sha256)
+        if path is None:
+            faults.append(f"{where}: no file in {folder} is its raw samples (missing or changed)")
+            continue
+        try:
+            durations = decode_samples(path.read_bytes())
+        except (IntegrityError, OSError) as fault:
+            faults.append(f"{where}: {fault}")
+            continue
+        faults += [f"{where}: {text}" for text in _differences(measured, durations)]
+    return faults
+
+
+def _differences(measured: MeasurementFields, durations: list[int]) -> Iterator[str]:
+    if measured.iterations != len(durations):
+        yield f"iterations is {measured.iterations}, the samples are {len(durations)}"
+    if measured.timed_ns != sum(durations):
+        yield f"timed_ns is {measured.timed_ns}, the samples sum to {sum(durations)}"
+    again = latency(durations, load_policy().percentiles)
+    for name in type(again).model_fields:
+        stated, derived = getattr(measured.latency_ns, name), getattr(again, name)
+        if stated != derived:
+            yield f"latency_ns.{name} is {stated}, the samples give {derived}"
+
+
+def _measured(record: Record) -> Iterator[tuple[Entry, int, MeasurementFields]]:
+    for entry in record.payload.entries:
+        for attempt in entry.attempts:
+            if attempt.measurement is not None:
+                yield entry, attempt.n, attempt.measurement
+
+
+def _by_digest(folder: Path) -> dict[str, Path]:
+    found = {}
+    for path in sorted(folder.rglob("*")) if folder.is_dir() else ():
+        if path.is_file():
+            with path.open("rb") as file:
+                found[hashlib.file_digest(file, "sha256").hexdigest()] = path
+    return found
