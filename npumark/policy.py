@@ -71,6 +71,7 @@ class FixedFloors:
 class Degenerate:
     min_snr_db: float
     max_flip_fraction: float
+    min_miou_bound: float
 
 
 @dataclass(frozen=True, slots=True)
