@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from rich.console import Console
@@ -76,6 +76,10 @@ class Sheet:
         )
         self._lines += [Text(line, style) for line in lines]
 
+    def parts(self, parts: Sequence[Part], *, indent: int = 0) -> None:
+        """Add parts with gaps between them, breaking between parts where they do not fit."""
+        self._flow("", parts, indent)
+
     def path(self, lead: str, path: str, *, indent: int = 0) -> None:
         """Add a path after ``lead``, on a line of its own where both do not fit on one."""
         if self.page.fits(indent + width_of(lead) + 1 + width_of(path)):
@@ -123,17 +127,24 @@ class Sheet:
         pad = " " * (indent + width_of(lead))
         line = Text(" " * indent + self.page.plain(lead))
         empty = True
+        for piece, gap, style in self._pieces(parts, len(pad)):
+            if not empty and not self.page.fits(width_of(line.plain + gap + piece)):
+                self._lines.append(line)
+                line, empty = Text(pad), True
+            line.append("" if empty else gap)
+            line.append(piece, style)
+            empty = False
+        self._lines.append(line)
+
+    def _pieces(self, parts: Sequence[Part], indent: int) -> Iterator[tuple[str, str, str]]:
+        """Yield what must stay together, the gap before it and its style: a whole part, or
+        its words where the part alone is wider than the page."""
         for part in parts:
             content, style = _split(part)
             content = self.page.plain(content)
-            if not empty and not self.page.fits(width_of(line.plain) + 2 + width_of(content)):
-                self._lines.append(line)
-                line, empty = Text(pad), True
-            if not empty:
-                line.append(_GAP)
-            line.append(content, style)
-            empty = False
-        self._lines.append(line)
+            whole = self.page.fits(indent + width_of(content))
+            for i, piece in enumerate([content] if whole else content.split()):
+                yield piece, " " if i else _GAP, style
 
     def _table(
         self, columns: Sequence[Column], rows: Sequence[Row], widths: Sequence[int], indent: int

@@ -6,16 +6,8 @@ import math
 
 DASH = "—"
 
-_MEASURES = {
-    "snr_db": ("SNR", " dB"),
-    "kl": ("KL", ""),
-    "kl_mean": ("KL", ""),
-    "cosine_mean": ("cosine", ""),
-    "cosine_p10": ("cosine p10", ""),
-    "token_cosine": ("token cosine", ""),
-    "miou": ("mIoU", ""),
-    "flips": ("flips", ""),
-}
+_NAMES = {"snr_db": "SNR", "kl": "KL", "miou": "mIoU", "miou_decisive": "mIoU decisive"}
+"""Measures that people write otherwise than with words in place of underscores."""
 
 
 def figure(value: float | None) -> str:
@@ -67,12 +59,12 @@ def size(count: int | None) -> str:
     return f"{value:.1f} GiB"
 
 
-def margin(measure: str | None, slack: float | None) -> str:
+def margin(measure: str | None, slack: float | None, unit: str) -> str:
     """Return a gate's margin with its measure's name: ``SNR +9.7 dB``, or a dash."""
     if measure is None or slack is None:
         return DASH
-    name, unit = _MEASURES.get(measure, (measure, ""))
-    return f"{name} {slack:+.3g}{unit}"
+    name = _NAMES.get(measure, measure.replace("_", " "))
+    return f"{name} {slack:+.3g} {unit}".rstrip()
 
 
 def shape(workload: str) -> str:

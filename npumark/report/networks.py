@@ -1,0 +1,104 @@
+"""The networks: a table per engine with speed, gate margin, stability and placement."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from npumark.gates.measures import MEASURES
+from npumark.record.model import Entry, Payload
+from npumark.report.advice import STATUS, WHY_NOT, advice
+from npumark.report.processors import is_peak
+from npumark.report.sheet import BAD, DIM, GOOD, STRONG, WARN, Column, Part, Row, Sheet
+from npumark.report.words import DASH, figure, margin, percent
+
+_COLUMNS = (
+    Column("", right=False),
+    Column("inf/s", right=True, unit=" inf/s"),
+    Column("TOPS", right=True, unit=" TOPS"),
+    Column("gate margin"),
+    Column("CV", right=True),
+    Column("ran on"),
+)
+
+
+def networks(sheet: Sheet, run: Payload, titles: Mapping[str, str]) -> None:
+    """Add a table per engine; ``titles`` gives a workload's name by its id."""
+    processors = {p.id: p.role for p in run.processors}
+    for engine in run.engines:
+        entries = [e for e in run.entries if e.engine == engine.id and not is_peak(e)]
+        if not entries:
+            continue
+        sheet.heading(f"Networks · {engine.runtime_title} ({engine.id})")
+        picked = engine.delivered.networks if engine.delivered else {}
+        rows: list[Row] = []
+        for workload in dict.fromkeys(e.workload for e in entries):
+            rows.append(Row(((titles.get(workload, workload), STRONG),)))
+            for entry in (e for e in entries if e.workload == workload):
+                chosen = workload in picked and picked[workload].variant == entry.variant
+                flagged = chosen and picked[workload].screened_outlier
+                role = processors.get(engine.processor, "")
+                rows.append(_row(entry, role, chosen=chosen, outlier=flagged))
+        sheet.table(_COLUMNS, rows)
+    if any(not is_peak(e) for e in run.entries):
+        sheet.say("* counts towards delivered TOPS", style=DIM)
+
+
+def _row(entry: Entry, role: str, *, chosen: bool, outlier: bool) -> Row:
+    cells: tuple[Part, ...] = (
+        (f"{'*' if chosen else ' '} {entry.label}", GOOD if chosen else ""),
+        figure(entry.figure.ips if entry.figure else None),
+        figure(entry.figure.tops if entry.figure else None),
+        _gate(entry),
+        _stability(entry),
+        _place(entry, role),
+    )
+    notes = []
+    if outlier:
+        notes.append("A screened encoding's single attempt was faster than this median.")
+    if entry.stats.unstable:
+        notes.append("Unstable: the attempts differ by more than 5 % (robust CV).")
+    if entry.crashed_attempts:
+        dead = ", ".join(str(c.attempt) for c in entry.crashed_attempts)
+        notes.append(f"Attempt {dead} crashed: {entry.crashed_attempts[0].why}")
+    if entry.figure is None:
+        notes.append(_why(entry))
+    elif not entry.counts:
+        notes.append("Not counted. " + _why(entry))
+    return Row(
+        cells, (" ".join(notes), WARN if not entry.stats.screened else DIM) if notes else None
+    )
+
+
+def _why(entry: Entry) -> str:
+    if entry.why_not is not None:
+        gate = entry.gates.standard
+        detail = gate.why if gate is not None and not gate.passed else entry.why
+        says = advice(WHY_NOT, entry.why_not).says
+        return f"{says} ({detail})" if detail else says
+    says = advice(STATUS, entry.status).says
+    return f"{says} ({entry.why})" if entry.why else says
+
+
+def _gate(entry: Entry) -> Part:
+    gate = entry.gates.standard
+    if gate is None:
+        return (DASH, DIM)
+    unit = MEASURES[gate.binding].unit if gate.binding in MEASURES else ""
+    return (margin(gate.binding, gate.margin, unit), GOOD if gate.passed else BAD)
+
+
+def _stability(entry: Entry) -> Part:
+    stats = entry.stats
+    if stats.attempts < 2 or stats.robust_cv is None:
+        return (DASH, DIM)
+    return (percent(stats.robust_cv), WARN if stats.unstable else "")
+
+
+def _place(entry: Entry, role: str) -> Part:
+    placement = entry.placement
+    if placement.verdict is None:
+        return (DASH, DIM)
+    if placement.verdict == "proved":
+        share = "" if placement.share is None else f" {percent(placement.share)}"
+        return (f"{role}{share}", "" if placement.eligible else WARN)
+    return (f"{role} {placement.verdict}", "" if placement.eligible else WARN)

@@ -1,0 +1,169 @@
+"""One block per processor: its engines, their peaks by format, what real networks get."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from npumark.record.model import Delivered, EngineRecord, Entry, Payload, Processor
+from npumark.report.advice import WHY_NOT, advice
+from npumark.report.charts import bar
+from npumark.report.page import width_of
+from npumark.report.sheet import DIM, GOOD, STRONG, WARN, Part, Sheet
+from npumark.report.words import DASH, count, figure, percent, shape
+
+_WIDEST_BAR = 40
+
+
+def is_peak(entry: Entry) -> bool:
+    """Return whether ``entry`` belongs to the peak test (its workloads' ids all begin so)."""
+    return entry.workload.startswith("peak-")
+
+
+def processor_name(processor: Processor, among: Iterable[Processor]) -> str:
+    """Return ``CPU · Intel Xeon``; identical cards get their number."""
+    twins = [p for p in among if (p.role, p.name) == (processor.role, processor.name)]
+    number = f" #{processor.number}" if len(twins) > 1 else ""
+    return f"{processor.role} · {processor.name}{number}"
+
+
+def processors(sheet: Sheet, run: Payload) -> None:
+    """Add a block per processor, in the record's order."""
+    best = max((_best(e.tops) for e in _peak_bars(run)), default=0.0)
+    for processor in run.processors:
+        engines = [e for e in run.engines if e.processor == processor.id]
+        if engines:
+            sheet.heading(processor_name(processor, run.processors))
+        for engine in engines:
+            _engine(sheet, run, engine, best)
+
+
+class _Bar:
+    """A format's best peak figure on one engine; ``note`` says why it does not count."""
+
+    def __init__(self, label: str, entry: Entry) -> None:
+        self.label = label
+        self.tops = entry.figure.tops if entry.figure else None
+        self.counts = entry.counts
+        self.note = "" if entry.counts else _note(entry)
+
+
+def _engine(sheet: Sheet, run: Payload, engine: EngineRecord, best: float) -> None:
+    version = f" {engine.version}" if engine.version else ""
+    marks = [m for m, on in (("emulated", engine.emulated), ("virtual", engine.virtual)) if on]
+    marks += ["not for publication"] if engine.local_only else []
+    sheet.line(
+        f"{engine.runtime_title}{version}",
+        (f"  {engine.id}", DIM),
+        (f"  {', '.join(marks)}" if marks else "", WARN),
+        indent=2,
+    )
+    facts: list[tuple[str, list[Part]]] = [("peak", _peak(run, engine))]
+    facts.append(("delivered", _delivered(engine.delivered)))
+    if engine.peak and engine.delivered and engine.delivered.complete:
+        reached = percent(engine.delivered.tops / engine.peak.tops)
+        facts.append(("gap", [f"real networks get {reached} of the peak"]))
+    if engine.high_accuracy is not None:
+        facts.append(("near-lossless", _delivered(engine.high_accuracy)))
+    sheet.facts(facts, indent=4)
+    _chart(sheet, list(_bars(run, engine)), best)
+
+
+def _peak(run: Payload, engine: EngineRecord) -> list[Part]:
+    peak = engine.peak
+    if peak is None:
+        return [DASH, (_why_no_peak(run, engine), WARN)]
+    parts: list[Part] = [(f"{figure(peak.tops)} TOPS", STRONG), peak.label, shape(peak.workload)]
+    if peak.unstable:
+        parts.append((f"unstable (robust CV {percent(peak.robust_cv)})", WARN))
+    elif peak.robust_cv is not None and peak.attempts > 1:
+        parts.append((f"stable ({percent(peak.robust_cv)})", GOOD))
+    parts.append((_attempts(peak.counted, peak.attempts), DIM))
+    return parts
+
+
+def _attempts(counted: int, attempts: int) -> str:
+    if counted == attempts:
+        return count(attempts, "attempt")
+    return f"fastest {counted} of {attempts} attempts"
+
+
+def _why_no_peak(run: Payload, engine: EngineRecord) -> str:
+    tried = [e for e in run.entries if e.engine == engine.id and is_peak(e)]
+    if not tried:
+        return "the peak test was not part of this run"
+    return "no configuration of the peak test counted: " + _note(tried[0])
+
+
+def _delivered(delivered: Delivered | None) -> list[Part]:
+    if delivered is None:
+        return [DASH, ("no network counted", DIM)]
+    parts: list[Part] = [(f"{figure(delivered.tops)} TOPS", STRONG)]
+    if delivered.complete:
+        parts.append(f"all {count(len(delivered.networks), 'network')}")
+    else:
+        parts.append((f"partial, never ranked: without {', '.join(delivered.missing)}", WARN))
+    if delivered.unstable:
+        parts.append(("unstable", WARN))
+    return parts
+
+
+def _bars(run: Payload, engine: EngineRecord) -> Iterable[_Bar]:
+    """Yield the best peak entry of each label, those that count first, the fastest first."""
+    best: dict[str, Entry] = {}
+    for entry in run.entries:
+        if entry.engine != engine.id or not is_peak(entry):
+            continue
+        held = best.get(entry.label)
+        if held is None or _rank(entry) > _rank(held):
+            best[entry.label] = entry
+    for label, entry in sorted(best.items(), key=lambda item: _rank(item[1]), reverse=True):
+        yield _Bar(label, entry)
+
+
+def _rank(entry: Entry) -> tuple[bool, float]:
+    return (entry.counts, entry.figure.tops if entry.figure else -1.0)
+
+
+def _peak_bars(run: Payload) -> Iterable[_Bar]:
+    for engine in run.engines:
+        yield from _bars(run, engine)
+
+
+def _best(tops: float | None) -> float:
+    return tops or 0.0
+
+
+def _chart(sheet: Sheet, bars: list[_Bar], best: float) -> None:
+    """Add a bar per format. All engines share one scale, so that their bars compare."""
+    if not bars:
+        return
+    page = sheet.page
+    label = max(width_of(page.plain(b.label)) for b in bars)
+    value = max(width_of(figure(b.tops)) for b in bars)
+    room = (page.width or 80) - 4 - label - 2 - value - 2
+    stacked = room < 8
+    width = min(_WIDEST_BAR, (page.width or 80) - 6 if stacked else room)
+    for b in bars:
+        name = page.plain(b.label)
+        drawn = (
+            "" if b.tops is None or not best else bar(b.tops / best, width, unicode=page.unicode)
+        )
+        figure_ = figure(b.tops).rjust(value)
+        style = "cyan" if b.counts else DIM
+        if stacked:
+            sheet.line(f"{name} {figure_.strip()}", indent=4)
+            if drawn:
+                sheet.line((drawn, style), indent=4)
+        else:
+            sheet.line(f"{name.ljust(label)}  {figure_}  ", (drawn, style), indent=4)
+        if b.note:
+            sheet.say(f"not counted: {b.note}", indent=6, hang=2, style=DIM)
+
+
+def _note(entry: Entry) -> str:
+    if entry.status != "ok" and entry.status != "gate_failed":
+        return f"{entry.status.replace('_', ' ')}{f': {entry.why}' if entry.why else ''}"
+    gate = entry.gates.standard
+    detail = gate.why if gate is not None and not gate.passed and gate.why else entry.why
+    says = advice(WHY_NOT, entry.why_not).says if entry.why_not else ""
+    return " ".join(filter(None, (says, detail and f"({detail})"))) or "no reason was recorded"

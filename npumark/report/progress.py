@@ -1,0 +1,109 @@
+"""The state of a run as its events tell it, and the words for each event: no input, no output."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from npumark.machine.preconditions import violations
+from npumark.orchestrator.events import (
+    AttemptEnded,
+    AttemptStarted,
+    Checked,
+    Event,
+    PlanMade,
+    Saved,
+    Stage,
+)
+from npumark.report.sheet import BAD, DIM, GOOD, WARN, Part
+from npumark.report.words import count, duration, figure, size
+
+
+@dataclass(slots=True)
+class Progress:
+    """What the events so far add up to. ``best`` is the fastest attempt that counts,
+    of the peak test where there is one: whether it is of the peak test, its TOPS, its entry. ``left`` is the scheduler's lower bound."""
+
+    stage: Stage | None = None
+    now: AttemptStarted | None = None
+    done: int = 0
+    left: int | None = None
+    left_s: float | None = None
+    best: tuple[bool, float, str] | None = None
+    faults: list[str] = field(default_factory=list)
+    saved: Saved | None = None
+
+    def take(self, event: Event) -> None:
+        """Take one event into account."""
+        if isinstance(event, Stage):
+            self.stage, self.now = event, None
+        elif isinstance(event, AttemptStarted):
+            self.stage, self.now = None, event
+            self.done, self.left, self.left_s = event.done, event.left, event.left_s
+        elif isinstance(event, AttemptEnded):
+            self._ended(event)
+        elif isinstance(event, PlanMade):
+            self.left_s = event.estimate_s
+        elif isinstance(event, Saved):
+            self.saved = event
+
+    @property
+    def total(self) -> int | None:
+        """How many attempts the run will have made, at the least."""
+        return None if self.left is None else self.done + self.left
+
+    def _ended(self, event: AttemptEnded) -> None:
+        self.now = None
+        self.done += 1
+        if self.left is not None:
+            self.left = max(0, self.left - 1)
+        if event.counts and event.tops is not None:
+            found = (event.entry.kind == "peak", event.tops, str(event.entry))
+            self.best = max(self.best or found, found)
+        if event.attempt.status not in ("ok", "gate_failed", "unsupported", "interrupted"):
+            self.faults.append(f"{event.entry}: {event.attempt.status.replace('_', ' ')}")
+
+
+def words(event: Event, progress: Progress) -> list[Part] | None:
+    """Return a line for a log about ``event``, or None where there is nothing to add."""
+    if isinstance(event, PlanMade):
+        skipped = sum(p.skip is not None for p in event.plan)
+        text = f"plan: {count(len(event.plan) - skipped, 'entry', 'entries')}"
+        text += f", {skipped} skipped" if skipped else ""
+        if event.estimate_s is not None:
+            text += f", about {duration(event.estimate_s)}"
+        return [text]
+    if isinstance(event, Checked):
+        found = violations(event.environment)
+        if found:
+            return [("noisy: " + "; ".join(found), WARN)]
+        return ["checks: skipped" if event.environment.skipped else "checks: the machine is quiet"]
+    if isinstance(event, AttemptEnded):
+        return _ended(event, progress)
+    if isinstance(event, Stage):
+        return [(event.text, DIM)]
+    return None
+
+
+def amount(stage: Stage) -> str | None:
+    """Return how far a stage has come, in its own unit, or None where it has no count."""
+    if stage.done is None or stage.total is None:
+        return None
+    if stage.total >= 1 << 20:
+        return f"{size(stage.done)} of {size(stage.total)}"
+    return f"{stage.done} of {stage.total}"
+
+
+def _ended(event: AttemptEnded, progress: Progress) -> list[Part]:
+    total = progress.total
+    number = str(progress.done) if total is None else f"{progress.done}/{total}"
+    attempt = event.attempt
+    parts: list[Part] = [(f"[{number}]", DIM), f"{event.entry} · {attempt.n}"]
+    if event.tops is not None:
+        parts.append((f"{figure(event.tops)} TOPS", GOOD if event.counts else ""))
+    else:
+        parts.append((attempt.status.replace("_", " "), BAD))
+    if not event.counts and event.why_not and event.why_not != attempt.status:
+        parts.append((f"not counted: {event.why_not.replace('_', ' ')}", WARN))
+    if attempt.why:
+        parts.append((attempt.why, WARN))
+    return parts

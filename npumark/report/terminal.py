@@ -1,0 +1,41 @@
+"""The report of a record, for a terminal or a text file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from npumark.record.model import Record
+from npumark.report import closing
+from npumark.report.failures import failures
+from npumark.report.networks import networks
+from npumark.report.page import Page
+from npumark.report.processors import processors
+from npumark.report.sheet import Sheet
+from npumark.report.standing import headline, standing
+
+
+def render(
+    record: Record,
+    page: Page,
+    *,
+    titles: Mapping[str, str] | None = None,
+    where: Path | None = None,
+) -> str:
+    """Return the report of ``record``, laid out for ``page``.
+
+    ``titles`` gives the workloads' names by id; ``where`` is the record's path. Every figure is
+    the record's own: nothing is computed here but ratios of figures and layout.
+    """
+    run = record.payload
+    sheet = Sheet(page)
+    headline(sheet, run)
+    standing(sheet, run)
+    processors(sheet, run)
+    networks(sheet, run, titles or {})
+    failures(sheet, run)
+    closing.harness(sheet, run)
+    closing.time_spent(sheet, run)
+    closing.measured_and_derived(sheet)
+    closing.saved(sheet, run, where)
+    return sheet.text()
