@@ -15,7 +15,7 @@ from typing import Any, Literal
 SCHEMA = "npumark-worker/1"
 MAX_RESULT_BYTES = 64 << 20
 
-JobKind = Literal["probe", "measure"]
+JobKind = Literal["probe", "measure", "overhead"]
 
 Status = Literal[
     "ok",
@@ -64,12 +64,14 @@ class Job:
     """One unit of work.
 
     ``engine_ref`` is ``module:Class`` of the engine (its entry point's value). For ``probe``
-    only ``engine_ref`` and ``options`` matter. ``workload`` and ``variant`` are the manifest's
-    own dictionaries (see pack.manifest); ``encoding`` and ``format`` say what is asked for where
-    the engine computes in a format of its own (``bf16``, BF16 from the ``fp32`` graph), and are
-    empty where they are the variant's. ``seed`` draws the timed checks. ``profile_runs`` is
-    the length of the separate placement run. ``samples_path`` is where raw durations go
-    (little-endian int64 nanoseconds), or null.
+    only ``engine_ref`` and ``options`` matter; ``overhead`` needs ``engine_id`` and ``threads``
+    too, and measures what the harness costs on a one-node graph.
+
+    ``workload`` and ``variant`` are the manifest's own dictionaries (see pack.manifest);
+    ``encoding`` and ``format`` say what is asked for where the engine computes in a format of
+    its own (``bf16``, BF16 from the ``fp32`` graph), and are empty where they are the variant's.
+    ``seed`` draws the timed checks. ``profile_runs`` is the length of the separate placement
+    run. ``samples_path`` is where raw durations go (little-endian int64 nanoseconds), or null.
     """
 
     kind: JobKind
@@ -240,7 +242,8 @@ class EngineInfo:
 class Result:
     """The one answer of a worker. ``status`` ``ok`` says it measured; judging is not its work.
 
-    ``stamps`` returns the stamps of the files it hashed, by path.
+    ``stamps`` returns the stamps of the files it hashed, by path. ``harness`` answers an
+    ``overhead`` job: nanoseconds by name (see worker.overhead).
     """
 
     status: Status
@@ -250,6 +253,7 @@ class Result:
     placement: Placement | None = None
     measurement: Measurement | None = None
     stamps: dict[str, tuple[int, int, int]] = field(default_factory=dict)
+    harness: dict[str, int] = field(default_factory=dict)
     schema: str = SCHEMA
 
     def encode(self) -> bytes:
@@ -270,6 +274,7 @@ def decode_result(raw: bytes) -> Result:
             placement=Placement(**doc["placement"]) if doc["placement"] else None,
             measurement=_measurement(doc["measurement"]) if doc["measurement"] else None,
             stamps={k: (v[0], v[1], v[2]) for k, v in doc["stamps"].items()},
+            harness=dict(doc["harness"]),
         )
     except (TypeError, KeyError, AttributeError, IndexError) as fault:
         raise ValueError(f"not a result of this version: {fault!r}") from fault

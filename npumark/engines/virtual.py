@@ -1,0 +1,246 @@
+"""Virtual engines: deterministic, scripted, right by default because they read the answers.
+
+They exist so that a whole run, with every way in which an engine can fail, takes milliseconds.
+They are marked ``virtual`` and no run with one is ever comparable.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from npumark.engines.base import Array, Engine, LoadRequest, Session
+from npumark.engines.virtual_script import DEATHS, REFUSALS, Card, Fault, Script, read_script
+from npumark.errors import EngineError, Unsupported, WrongDevice
+from npumark.worker.protocol import EngineInfo, Observed, Placement
+
+_FINGERPRINT = 256
+"""Elements of an input that are looked at to tell which one it is."""
+
+
+class Virtual(Engine):
+    """Options: ``script``, the path of a script (see virtual_script); none, no engines."""
+
+    name = "virtual"
+
+    def _probe(self, options: dict[str, Any]) -> tuple[EngineInfo, ...]:
+        if "script" not in options:
+            return ()
+        script = read_script(Path(options["script"]))
+        if script.probe is not None:
+            misbehave(script.probe)
+        return tuple(
+            EngineInfo(
+                id=card.id,
+                available=card.available,
+                reason=card.reason,
+                runtime="virtual",
+                runtime_title=card.title,
+                version=card.version,
+                versions=card.versions,
+                processor=card.processor,
+                variants=tuple(card.variants),
+                extra_variants=tuple(card.extra_variants),
+                derived_from=card.derived_from,
+                options={"script": str(options["script"])},
+                emulated=card.emulated,
+                virtual=True,
+                local_only=card.local_only,
+                nondeterministic=card.nondeterministic,
+            )
+            for card in script.engines.values()
+        )
+
+    def _load(self, request: LoadRequest) -> Session:
+        script, card = self._card(request)
+        attempt = script.next_attempt(card.id, request.workload_id, request.encoding)
+        faults = card.faults_of(request.workload_id, request.encoding, attempt)
+        for fault in faults:
+            if fault.call is None and fault.do in (*DEATHS, *REFUSALS):
+                misbehave(fault)
+        return VirtualSession(script, card, request, attempt, faults)
+
+    def _placement(self, request: LoadRequest, feed: list[Array], runs: int) -> Placement:
+        del feed, runs
+        _, card = self._card(request)
+        told = {
+            "verdict": "proved",
+            "share": 1.0,
+            "op_share": 1.0,
+            "partitions": 1,
+            "evidence": "virtual",
+            "why": None,
+        }
+        return Placement(**{**told, **card.placement})
+
+    def _card(self, request: LoadRequest) -> tuple[Script, Card]:
+        script = read_script(Path(request.options.get("script", "")))
+        if request.engine_id not in script.engines:
+            raise EngineError(f"the script has no engine {request.engine_id}")
+        return script, script.engines[request.engine_id]
+
+
+class VirtualSession(Session):
+    """Looks the input up among those it was taught and puts its reference into the outputs."""
+
+    def __init__(
+        self, script: Script, card: Card, request: LoadRequest, attempt: int, faults: list[Fault]
+    ) -> None:
+        self.nondeterministic = card.nondeterministic
+        self._card, self._request, self._attempt = card, request, attempt
+        self._fake_clock = script.fake_clock
+        self._faults = {f.call: f for f in faults if f.call and f.do in (*DEATHS, *REFUSALS)}
+        self._lies = [f for f in faults if f.do not in (*DEATHS, *REFUSALS)]
+        self._inputs = tuple(np.zeros(s.shape, s.dtype) for s in request.inputs)
+        extra = 1 if any(f.do == "wrong_shape" for f in self._lies) else 0
+        self._outputs = tuple(
+            np.zeros((*s.shape[:-1], s.shape[-1] + extra), s.dtype) for s in request.outputs
+        )
+        draw = script.draw(card.id, request.workload_id, request.encoding, attempt)
+        self._gauss = draw.gauss
+        self._base: float = card.latency_ns(request.workload_id, request.encoding)
+        self._base *= card.attempt_factor(request.workload_id, request.encoding, attempt)
+        self._base *= max(0.01, 1 + card.attempt_noise * self._gauss(0, 1))
+        self._now = 0
+        self._calls = 0
+        self._known: dict[bytes, int] = {}
+        self._references: Sequence[Array] = ()
+        self._first: int | None = None
+        self._whole = False
+
+    def learn(self, samples: Sequence[tuple[Array, ...]], references: Sequence[Array]) -> None:
+        """Take the eval set's inputs and right answers."""
+        self._references = references
+        for whole in (False, True):
+            self._whole = whole
+            self._known = {self._mark(sample): i for i, sample in enumerate(samples)}
+            if len(self._known) == len(samples):
+                return
+        raise EngineError("two inputs of the eval set are equal")
+
+    def clock_ns(self) -> int:
+        """Return the time by this session's clock: the fake one moves only by its calls."""
+        return self._now if self._fake_clock else time.perf_counter_ns()
+
+    def inputs(self) -> tuple[Array, ...]:
+        return self._inputs
+
+    def outputs(self) -> tuple[Array, ...]:
+        return self._outputs
+
+    def step(self) -> Callable[[], object]:
+        return self._call
+
+    def observed(self) -> Observed:
+        precision = self._card.precision.get(self._request.encoding, self._request.format)
+        return Observed(
+            device=self._card.device or str(self._card.processor.get("name")),
+            precision=precision,
+            precision_why=None if precision else "the script leaves it unknown",
+            threads=self._request.threads,
+            runtime="virtual",
+            version=self._card.version or "",
+            details={"attempt": self._attempt},
+        )
+
+    def _call(self) -> None:
+        self._calls += 1
+        if self._calls in self._faults:
+            misbehave(self._faults[self._calls])
+        latency = self._latency()
+        if self._fake_clock:
+            self._now += latency
+        else:
+            time.sleep(latency / 1e9)
+        try:
+            which = self._known[self._mark(self._inputs)]
+        except KeyError:
+            raise EngineError("an input that is not of the eval set") from None
+        if self._first is None:
+            self._first = which
+        for fault in self._lies:
+            stale = fault.do == "memoised_when_timed" and not gc.isenabled()
+            if fault.do == "memoised" or stale:
+                which = self._first
+        for output, reference in zip(self._outputs, self._references, strict=False):
+            if output.size == reference[which].size:
+                output[...] = reference[which].reshape(output.shape)
+            for fault in self._lies:
+                _distort(fault, output, self._gauss)
+
+    def _latency(self) -> int:
+        card, elapsed = self._card, self._now / 1e9
+        factor = max(0.01, 1 + card.noise * self._gauss(0, 1)) if card.noise else 1.0
+        factor *= 1 + card.drift_per_s * elapsed
+        if self._calls == 1:
+            factor *= card.first_call_factor
+        if card.episodes and elapsed % card.episodes["every_s"] < card.episodes["length_s"]:
+            factor *= card.episodes["factor"]
+        return max(1, round(self._base * factor))
+
+    def _mark(self, arrays: Sequence[Array]) -> bytes:
+        if self._whole:
+            return b"".join(a.tobytes() for a in arrays)
+        return b"".join(a.reshape(-1)[:: max(1, a.size // _FINGERPRINT)].tobytes() for a in arrays)
+
+
+def misbehave(fault: Fault) -> None:
+    """Die, hang, flood or refuse as the script says; a flood returns."""
+    if fault.do == "abort":
+        os.abort()
+    if fault.do in ("segfault", "kill"):
+        name = "SIGSEGV" if fault.do == "segfault" else "SIGKILL"
+        os.kill(os.getpid(), getattr(signal, name, signal.SIGTERM))
+    if fault.do == "exit":
+        os._exit(fault.code)
+    if fault.do in ("half_json", "garbage"):
+        text = b'{"schema": "npumark-worker/1", "status": "ok", "measu' * 3
+        os.write(int(sys.argv[1]), text if fault.do == "garbage" else text[:50])
+        os._exit(0)
+    if fault.do == "stderr_flood":
+        line = b"virtual engine: nothing is wrong, and this is said at length\n"
+        for _ in range(fault.bytes // len(line) + 1):
+            os.write(2, line)
+    while fault.do == "hang":
+        time.sleep(3600)
+    if fault.do == "unsupported":
+        raise Unsupported("the virtual engine does not run this variant")
+    if fault.do == "wrong_device":
+        raise WrongDevice("the virtual engine ran on the CPU")
+    if fault.do == "out_of_memory":
+        raise MemoryError
+    if fault.do == "raise":
+        raise RuntimeError("a virtual fault\nof two lines")
+
+
+def _distort(fault: Fault, output: Array, gauss: Callable[[float, float], float]) -> None:
+    if fault.do == "nan":
+        output[...] = np.nan
+    elif fault.do == "nan_one":
+        output.reshape(-1)[0] = np.nan
+    elif fault.do == "inf":
+        output.reshape(-1)[-1] = np.inf
+    elif fault.do == "zeros":
+        output[...] = 0
+    elif fault.do == "scale":
+        output *= fault.factor
+    elif fault.do == "roll":
+        output[...] = np.roll(output, 1, axis=-1)
+    elif fault.do == "jitter":
+        output *= 1 + 1e-6 * gauss(0, 1)
+    elif fault.do == "noise":
+        power = float(np.mean(np.square(output, dtype=np.float64)))
+        seed = abs(hash((output.size, round(float(output.sum()), 6))))
+        noise = np.random.default_rng(seed).standard_normal(output.shape)
+        output += noise * np.sqrt(power / 10 ** (fault.snr_db / 10))
+    elif fault.do == "fp16_clip":
+        with np.errstate(over="ignore"):
+            output[...] = (output * fault.gain).astype(np.float16) / fault.gain

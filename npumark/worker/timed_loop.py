@@ -1,0 +1,229 @@
+"""The timed loop: one call after another, each copying its input into the bound buffer.
+
+Pure of engines and of the system clock: it takes a step, the bound buffers, the samples and a
+clock. Nothing is allocated, logged or slept for between two calls, garbage collection is off,
+and durations go to a preallocated array. Outputs of a few iterations, drawn from a seed, are
+copied between two calls, outside the timed region; what they are compared with is computed
+later, untimed.
+"""
+
+from __future__ import annotations
+
+import gc
+import random
+import statistics
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from npumark.worker.protocol import TimingOptions
+
+Array = npt.NDArray[Any]
+Durations = npt.NDArray[np.int64]
+Clock = Callable[[], int]
+Step = Callable[[], object]
+Sample = tuple[Array, ...]
+
+_BLOCK = 1 << 20
+"""Durations are allocated in blocks of at most this many: a loop may outgrow its estimate."""
+
+
+@dataclass(frozen=True, slots=True)
+class WarmUp:
+    """``steady``: the last calls agreed before the cap was reached. Times in nanoseconds."""
+
+    first_call_ns: int
+    calls: int
+    steady: bool
+    fastest_ns: int
+    total_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """The outputs of one timed iteration, and the index of the sample that it computed on."""
+
+    iteration: int
+    sample: int
+    outputs: tuple[Array, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """``durations`` int64 [iterations], nanoseconds; ``checks`` in order of iteration."""
+
+    durations: Durations
+    checks: tuple[Check, ...]
+    wall_ns: int
+
+
+class Reservoir:
+    """A random sample of iterations from a loop whose length nobody knows beforehand.
+
+    Iteration i computes on input i % ``inputs``. The inputs are dealt out to as many groups as
+    there are slots (or inputs, if fewer), and each group samples its own iterations: so the
+    checks see different inputs, and one answer given to all of them cannot slip through.
+    Within a group every iteration, the last one too, is equally likely to be kept: Algorithm R
+    (Vitter 1985), one call of ``random`` per iteration and no logarithm, so that a seed draws
+    the same iterations on every platform.
+    """
+
+    def __init__(self, seed: int, slots: int, inputs: int) -> None:
+        self._random = random.Random(seed).random  # noqa: S311 - a draw to repeat, not a secret
+        self._slots, self._inputs = slots, inputs
+        self._seen = [0] * min(slots, inputs)
+        self._next = 0
+
+    def takes(self, count: int) -> list[tuple[int, int]]:
+        """Return (iteration, slot) of each take among the next ``count`` iterations."""
+        found = []
+        groups = len(self._seen)
+        for i in range(self._next, self._next + count if groups else self._next):
+            group = i % self._inputs % groups
+            own = len(range(group, self._slots, groups))
+            seen = self._seen[group]
+            self._seen[group] = seen + 1
+            place = seen if seen < own else int(self._random() * (seen + 1))
+            if place < own:
+                found.append((i, group + place * groups))
+        self._next += count
+        return found
+
+
+def drawn(seed: int, slots: int, inputs: int, iterations: int) -> tuple[int, ...]:
+    """Return the iterations that ``seed`` draws from a loop of ``iterations`` calls, ascending."""
+    kept = {slot: i for i, slot in Reservoir(seed, slots, inputs).takes(iterations)}
+    return tuple(sorted(kept.values()))
+
+
+def timer_overhead_ns(clock: Clock) -> int:
+    """Return what two readings of the clock cost by themselves: the median of 1001 pairs."""
+    pairs = [0] * 1001
+    for i in range(len(pairs)):
+        start = clock()
+        pairs[i] = clock() - start
+    return int(statistics.median(pairs))
+
+
+def warm_up(
+    step: Step,
+    buffers: Sequence[Array],
+    samples: Sequence[Sample],
+    timing: TimingOptions,
+    clock: Clock,
+) -> WarmUp:
+    """Call ``step`` untimed until steady or capped.
+
+    Steady: the sample standard deviation of the last ``warmup_steady_window`` durations is
+    within ``warmup_steady_cv`` of their mean. The cap is ``warmup_max_s``, looked at between
+    two calls, and never below ``warmup_min_calls`` calls.
+    """
+    feeds = _feeds(buffers, samples)
+    window = timing.warmup_steady_window
+    durations: list[int] = []
+    total, cap, steady = 0, timing.warmup_max_s * 1e9, False
+    while not steady:
+        start = clock()
+        for buffer, source in feeds[len(durations) % len(feeds)]:
+            buffer[...] = source
+        step()
+        durations.append(clock() - start)
+        total += durations[-1]
+        if len(durations) < timing.warmup_min_calls:
+            continue
+        recent = durations[-window:]
+        if len(recent) == window:
+            mean = statistics.fmean(recent)
+            spread = statistics.stdev(recent) if window > 1 else 0.0
+            steady = spread <= timing.warmup_steady_cv * mean
+        if total >= cap:
+            break
+    return WarmUp(durations[0], len(durations), steady, max(1, min(durations)), total)
+
+
+def run_timed(
+    step: Step,
+    buffers: Sequence[Array],
+    outputs: Sequence[Array],
+    samples: Sequence[Sample],
+    timing: TimingOptions,
+    *,
+    seed: int,
+    fastest_ns: int,
+    clock: Clock,
+) -> Loop:
+    """Time calls until their durations sum to ``loop_s`` and there are ``min_iterations``.
+
+    The samples are cycled in order, so that no two calls in a row compute on the same input.
+    ``fastest_ns`` (of the warm-up) only sizes the first block of durations.
+    """
+    feeds = _feeds(buffers, samples)
+    cycle = len(feeds)
+    slots = [tuple(np.empty_like(o) for o in outputs) for _ in range(timing.timed_checks)]
+    kept: dict[int, int] = {}
+    reservoir = Reservoir(seed, timing.timed_checks, cycle)
+    limit, least = round(timing.loop_s * 1e9), timing.min_iterations
+    size = min(_BLOCK, max(least, 2 * -(-limit // fastest_ns)))
+    blocks: list[Durations] = []
+    elapsed, count, done = 0, 0, False
+    with _gc_off():
+        began = clock()
+        while not done:
+            block = np.full(size, -1, dtype=np.int64)
+            takes = iter(reservoir.takes(size))
+            take, slot = next(takes, (-1, -1))
+            used = size
+            for i in range(size):
+                feed = feeds[(count + i) % cycle]
+                start = clock()
+                for buffer, source in feed:
+                    buffer[...] = source
+                step()
+                duration = clock() - start
+                block[i] = duration
+                elapsed += duration
+                if count + i == take:
+                    for into, output in zip(slots[slot], outputs, strict=True):
+                        into[...] = output
+                    kept[slot] = take
+                    take, slot = next(takes, (-1, -1))
+                if elapsed >= limit and count + i + 1 >= least:
+                    used, done = i + 1, True
+                    break
+            count += used
+            blocks.append(block[:used])
+        wall = clock() - began
+    checks = (Check(i, i % cycle, slots[slot]) for slot, i in kept.items())
+    return Loop(np.concatenate(blocks), tuple(sorted(checks, key=lambda c: c.iteration)), wall)
+
+
+def _feeds(
+    buffers: Sequence[Array], samples: Sequence[Sample]
+) -> list[tuple[tuple[Array, Array], ...]]:
+    feeds = []
+    for sample in samples:
+        for buffer, source in zip(buffers, sample, strict=True):
+            if buffer.shape != source.shape or buffer.dtype != source.dtype:
+                # A cast or a broadcast would be paid inside the timed region.
+                raise ValueError(
+                    f"an input of {source.dtype}{list(source.shape)} does not fit the bound "
+                    f"buffer of {buffer.dtype}{list(buffer.shape)}"
+                )
+        feeds.append(tuple(zip(buffers, sample, strict=True)))
+    return feeds
+
+
+@contextmanager
+def _gc_off() -> Iterator[None]:
+    was = gc.isenabled()
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()

@@ -1,0 +1,95 @@
+"""A pack small enough for a test: two inputs, one reference, and a job that measures it."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from npumark.worker.protocol import FileCheck, Job, TimingOptions
+
+ROWS, WIDTH, SAMPLES = 4, 8, 3
+
+TIMING = TimingOptions(
+    loop_s=0.05,
+    min_iterations=5,
+    burst_s=0.01,
+    drift_window_s=0.005,
+    warmup_min_calls=3,
+    warmup_max_s=0.01,
+    warmup_steady_window=3,
+    warmup_steady_cv=0.05,
+    timed_checks=4,
+    timed_check_min_snr_db=60.0,
+)
+
+
+def make_pack(root: Path, graph: bytes = b"a graph", *, samples: int = SAMPLES) -> dict[str, Any]:
+    """Write a chain's eval set and ``graph`` under ``root``; return the workload's dictionary."""
+    draw = np.random.default_rng(7)
+    x = draw.standard_normal((samples, ROWS, WIDTH)).astype("<f2")
+    y = np.maximum(x.astype("<f4"), 0).astype("<f2")
+    root.mkdir(parents=True, exist_ok=True)
+    (root / "x.bin").write_bytes(x.tobytes())
+    (root / "y.bin").write_bytes(y.tobytes())
+    (root / "graph.onnx").write_bytes(graph)
+    spec = {"dtype": "float32", "shape": [ROWS, WIDTH]}
+    stored = {"dtype": "float16", "shape": [samples, ROWS, WIDTH]}
+    return {
+        "id": "peak-4x8x1",
+        "kind": "peak",
+        "tier": "peak",
+        "task": "chain",
+        "title": "tiny",
+        "macs": 1,
+        "params": 1,
+        "eval": {
+            "n": samples,
+            "canonical": 0,
+            "inputs": [{"name": "x", "file": "x.bin", **stored}],
+            "references": [{"name": "y", "file": "y.bin", **stored}],
+        },
+        "gates": {},
+        "variants": [
+            {
+                "id": "fp32",
+                "format": "FP32",
+                "encoding": "fp32",
+                "graph": "graph.onnx",
+                "files": ["graph.onnx"],
+                "inputs": [{"name": "x", **spec}],
+                "outputs": [{"name": "y", **spec}],
+                "validated": True,
+                "division": "standard",
+            }
+        ],
+    }
+
+
+def checks(root: Path, *paths: str) -> tuple[FileCheck, ...]:
+    found = []
+    for path in paths:
+        raw = (root / path).read_bytes()
+        found.append(FileCheck(path, len(raw), hashlib.sha256(raw).hexdigest(), None))
+    return tuple(found)
+
+
+def make_job(root: Path, workload: dict[str, Any], **changes: Any) -> Job:
+    """Return a job that measures the workload's first variant on the virtual engine."""
+    job: dict[str, Any] = {
+        "kind": "measure",
+        "engine_ref": "npumark.engines.virtual:Virtual",
+        "engine_id": "virtual-cpu",
+        "options": {"script": str(root / "script.json")},
+        "threads": 2,
+        "pack_root": str(root),
+        "workload": workload,
+        "variant": workload["variants"][0],
+        "files": checks(root, "graph.onnx", "x.bin", "y.bin"),
+        "timing": TIMING,
+        "seed": 11,
+        "profile_runs": 2,
+    }
+    return Job(**{**job, **changes})
