@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 
-from npumark.errors import PackError
+from npumark.errors import PackError, UsageError
 from npumark.policy import DATA
 
 Kind = Literal["peak", "network"]
@@ -169,8 +169,20 @@ def parse_manifest(raw: bytes) -> Manifest:
 
 
 def load_manifest(path: Path | None = None) -> Manifest:
-    """Return the manifest at ``path`` (the shipped one by default)."""
-    return parse_manifest((path or DATA / "manifest.json").read_bytes())
+    """Return the manifest at ``path`` (the shipped one by default).
+
+    Raises UsageError where the given file cannot be read, PackError where the shipped one
+    cannot or either is no manifest.
+    """
+    place = path or DATA / "manifest.json"
+    try:
+        raw = place.read_bytes()
+    except OSError as fault:
+        message = f"the manifest {place} cannot be read: {fault.strerror or fault}"
+        if path is None:
+            raise PackError(message, "Reinstall npumark to restore it.") from fault
+        raise UsageError(message, "Name the manifest.json of a pack.") from fault
+    return parse_manifest(raw)
 
 
 def _check(manifest: Manifest) -> None:

@@ -50,6 +50,12 @@ def pack_root(manifest: Manifest) -> Path:
     return packs_root() / f"{name[:64]}-{manifest.sha256[:16]}"
 
 
+def packs() -> tuple[Path, ...]:
+    """Return the folder of every pack that is there, whatever version made it."""
+    root = packs_root()
+    return tuple(sorted(p for p in root.iterdir() if p.is_dir())) if root.is_dir() else ()
+
+
 def check_space(root: Path, missing: int) -> None:
     """Raise SetupError unless ``missing`` bytes and a margin fit where ``root`` is or will be."""
     if not missing:
