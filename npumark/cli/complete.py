@@ -22,6 +22,15 @@ def ladders(incomplete: str) -> list[str]:
     return [name for name in LADDERS if name.startswith(incomplete)]
 
 
+def runs(incomplete: str) -> list[str]:
+    """Return `last` and the ids of saved runs that start with ``incomplete``."""
+    from npumark.paths import data_dir
+
+    folder = data_dir() / "runs"
+    saved = sorted((p.name for p in folder.iterdir()), reverse=True) if folder.is_dir() else []
+    return [name for name in ("last", *saved) if name.startswith(incomplete)]
+
+
 def workloads(incomplete: str) -> list[str]:
     """Return the ids of the pack's workloads that start with ``incomplete``."""
     return [w["id"] for w in _workloads() if w["id"].startswith(incomplete)]

@@ -149,7 +149,7 @@ class LiveView:
         progress = self._progress
         said = count(progress.done, "attempt") + " done"
         if progress.left is not None:
-            said = f"{progress.done} done, {progress.left} or more left"
+            said = f"{progress.done} done, {progress.left}+ left"
         if progress.left_s is not None:
             until = self._wall() + timedelta(seconds=progress.left_s)
             said += f" · {duration(progress.left_s)} (until {until:%H:%M})"
@@ -167,13 +167,13 @@ class LiveView:
         return [str(started.entry), (f"attempt {started.n}", DIM)]
 
     def _stage(self, stage: Stage) -> list[Part]:
-        parts: list[Part] = [stage.text]
-        if (far := amount(stage)) is not None:
-            parts.append((far, DIM))
+        parts: list[Part] = []
         if stage.until_ns is not None:
             left = max(0.0, (stage.until_ns - self._clock_ns()) / 1e9)
             parts.append((f"{left:.0f} s", STRONG))
-        return parts
+        if (far := amount(stage)) is not None:
+            parts.append((far, STRONG))
+        return [*parts, stage.text]
 
     def _fitted(self, lead: str, parts: list[Part]) -> Text:
         text = Text(lead, DIM)

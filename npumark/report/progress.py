@@ -20,8 +20,11 @@ from npumark.report.words import count, duration, figure, size
 
 @dataclass(slots=True)
 class Progress:
-    """What the events so far add up to. ``best`` is the fastest attempt that counts,
-    of the peak test where there is one: whether it is of the peak test, its TOPS, its entry. ``left`` is the scheduler's lower bound."""
+    """What the events so far add up to.
+
+    ``best`` is the fastest attempt that counts, one of the peak test where there is any: whether
+    it is of the peak test, its TOPS and its entry. ``left`` is the scheduler's lower bound.
+    """
 
     stage: Stage | None = None
     now: AttemptStarted | None = None
