@@ -11,8 +11,6 @@ weight exact in float32 whatever machine multiplies it out.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -21,6 +19,7 @@ import torch
 
 from npumark.pack.network_weights import BIAS_STEP_BITS, boost_centre, seeded_integers
 from workloads.constants import TensorConstants
+from workloads.gains import Gain, Recipe
 from workloads.graph import Graph, Node
 from workloads.reference import Interpreter, convolve
 
@@ -30,26 +29,6 @@ VARIANCE_FLOOR = 0.05
 """A channel's variance counts as at least this share of the layer's mean variance."""
 
 Array = npt.NDArray[Any]
-
-
-@dataclass(frozen=True)
-class Gain:
-    """How a role scales its layer.
-
-    ``gain``: standard deviation of a channel before the activation; ``shift``: its mean, only
-    where an activation follows; ``layerwise``: one variance for the whole layer, for layers
-    whose output has one position per picture, too few for a variance per channel; ``centre``:
-    factor on the centre tap of the kernels.
-    """
-
-    gain: float = 1.0
-    shift: float = 0.0
-    layerwise: bool = False
-    centre: int = 1
-
-
-Recipe = Mapping[str, Gain]
-"""Role -> gain. Nodes whose role is ``head`` are left to ``workloads.heads``."""
 
 
 def dyadic(x: Array) -> tuple[npt.NDArray[np.uint16], npt.NDArray[np.int8]]:
@@ -123,7 +102,7 @@ class Calibration:
 
     def _fix(self, node: Node, x: torch.Tensor, *, active: bool) -> None:
         rule = self.recipe[node.role]
-        if node.role == "body" and not active:
+        if node.role in ("body", "centred") and not active:
             rule = Gain(rule.gain, 0.0, rule.layerwise, rule.centre)
         weight = self.graph.weights[node.weights[0]]
         integers = seeded_integers(self.graph.workload, weight.name, weight.shape)

@@ -26,7 +26,7 @@ RIDGE = 0.1
 """Ridge strength as a share of the mean eigenvalue of the Gram matrix."""
 CLASS_GAIN = 12.0
 """Logit of a sample that matches its class exactly, over the mean of the others."""
-FILLER_SPREAD = 0.8
+FILLER_SPREAD = 0.5
 FIRST_ROW, ROW_STRIDE = 37, 97
 """Fitted rows are spread over the classes, so that a shifted row order is seen."""
 
@@ -123,7 +123,7 @@ def segmenter(
 def _k_means(points: Matrix, count: int, seed: int) -> Matrix:
     """Seeded k-means++ and Lloyd's iterations; returns centroids [count, d]."""
     rng: Any = np.random.Generator(np.random.Philox(key=seed))
-    centres = points[rng.integers(len(points))][None]
+    centres: Matrix = points[rng.integers(len(points))][None]
     for _ in range(count - 1):
         distance = ((points[:, None] - centres) ** 2).sum(axis=2).min(axis=1)
         chosen = np.searchsorted(np.cumsum(distance), rng.random() * distance.sum())
