@@ -19,7 +19,7 @@ from npumark.orchestrator.select import check_variants, select_engines, select_w
 from npumark.pack.manifest import Manifest, Tier, Workload
 from npumark.policy import Policy
 from npumark.score import repetition
-from npumark.score.planned import Planned
+from npumark.score.planned import Planned, derived_format
 from npumark.worker.protocol import EngineInfo
 
 TIERS: tuple[Tier, ...] = ("peak", "large", "scored", "extra")
@@ -171,7 +171,7 @@ def _entry(workload: Workload, engine: EngineInfo, name: str) -> Planned | None:
         workload=workload.id,
         variant=name,
         graph_variant=graph.id,
-        declared_format=name.split("-")[0].upper() if derived else graph.format,
+        declared_format=derived_format(name) if derived else graph.format,
         kind=workload.kind,
         tier=workload.tier,
     )

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from npumark.policy import Policy
-from npumark.score.demand import Demand, History, Key, demand, tried
+from npumark.score.demand import Demand, History, Key, demand, next_entry, tried
 from npumark.score.planned import Planned
 
 NS = 1_000_000_000
@@ -70,7 +70,7 @@ def next_action(
     quick run repeats nothing and needs none).
     """
     state = demand(plan, history, policy, quick=quick)
-    entry = _next_entry(plan, history, state)
+    entry = next_entry(plan, history, state)
     if entry is None:
         return Done(complete=True)
     due = _due_ns(entry, history, policy, spacing_s)
@@ -96,7 +96,8 @@ def expected_ns(
     Its own longest attempt so far; before that, the median over the engine's attempts of the
     same kind; before that, the timed loop and the warm-up alone.
     """
-    own = [a.wall_ns for a in history.get(entry.key, ())]
+    # An attempt that nobody saw end has no length.
+    own = [a.wall_ns for a in history.get(entry.key, ()) if a.wall_ns]
     if own:
         return max(own)
     kin = sorted(
@@ -104,6 +105,7 @@ def expected_ns(
         for p in plan
         if (p.engine, p.kind) == (entry.engine, entry.kind)
         for a in history.get(p.key, ())
+        if a.wall_ns
     )
     if kin:
         return kin[len(kin) // 2]
@@ -157,14 +159,6 @@ def time_left(
         left = {k: max(0, n - 1) for k, n in left.items()}
         total += max(busy, gap) if any(left.values()) else busy
     return TimeLeft(sum(certain.values()), total / NS)
-
-
-def _next_entry(plan: Sequence[Planned], history: History, state: Demand) -> Planned | None:
-    """Return the first entry in plan order among those that are furthest behind."""
-    wanting = [p for p in plan if state.wants[p.key] > 0]
-    if not wanting:
-        return None
-    return min(wanting, key=lambda p: len(tried(history.get(p.key, ()))))
 
 
 def _spacing_ns(policy: Policy, spacing_s: float | None) -> int:

@@ -112,10 +112,12 @@ def judge_attempt(
 ) -> JudgedAttempt:
     """Return the verdicts on ``attempt``, from its own fields, the manifest and the policy."""
     measured = attempt.measurement
+    hopeless = static_reason(planned, manifest) is not None
     if attempt.status != "ok":
-        return _unmeasured(attempt, attempt.status, attempt.why)
+        return _unmeasured(attempt, attempt.status, attempt.why, hopeless=hopeless)
     if measured is None or measured.iterations < 1 or measured.timed_ns < 1:
-        return _unmeasured(attempt, "no_result", attempt.why or "the worker measured nothing")
+        why = attempt.why or "the worker measured nothing"
+        return _unmeasured(attempt, "no_result", why, hopeless=hopeless)
     workload = manifest.workloads[planned.workload]
     ips = inferences_per_second(measured.iterations, measured.timed_ns)
     standard = _gate(measured, workload, "standard")
@@ -187,10 +189,13 @@ def _gate(measured: MeasurementFields, workload: Workload, name: str) -> Gate | 
     return judge(measured.measures, spec) if spec else None
 
 
-def _unmeasured(attempt: Attempt, status: Status, why: str | None) -> JudgedAttempt:
+def _unmeasured(
+    attempt: Attempt, status: Status, why: str | None, *, hopeless: bool
+) -> JudgedAttempt:
     outcome: Outcome = "final"
     if status in DEATHS:
-        outcome = "died"
+        # An entry that can never count is not repeated, death or not.
+        outcome = "final" if hopeless else "died"
     elif status == "interrupted":
         outcome = "void"
     return JudgedAttempt(

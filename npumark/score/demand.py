@@ -71,6 +71,16 @@ def demand(plan: Sequence[Planned], history: History, policy: Policy, *, quick: 
     return Demand(wants, screened, best, first_pass)
 
 
+def next_entry(plan: Sequence[Planned], history: History, state: Demand) -> Planned | None:
+    """Return the entry whose turn it is: the first in plan order of those furthest behind.
+
+    One pass over the whole plan, then later passes in plan order over what still wants
+    attempts. Null where nothing does.
+    """
+    wanting = [p for p in plan if state.wants[p.key] > 0]
+    return min(wanting, key=lambda p: len(tried(history.get(p.key, ()))), default=None)
+
+
 def hung(attempts: Sequence[JudgedAttempt], policy: Policy) -> bool:
     """Whether an entry has timed out so often that it is given up."""
     timeouts = sum(a.status == "timeout" for a in attempts)

@@ -30,3 +30,8 @@ class Planned:
 
     def __str__(self) -> str:
         return f"{self.engine} · {self.workload} · {self.variant}"
+
+
+def derived_format(encoding: str) -> str:
+    """Return the family of an encoding that has no graph of its own: BF16 of ``bf16``."""
+    return encoding.split("-")[0].upper()

@@ -1,4 +1,4 @@
-"""Statistics of attempts: medians, robust spread, percentiles, the geometric mean.
+"""Statistics of attempts: medians, robust spread, the geometric mean.
 
 Every function here refuses an empty sample and a value that is not finite, because a NaN makes
 a sort, a median and every comparison silently wrong. All results are the same bits on every
@@ -47,32 +47,12 @@ def fastest(values: Sequence[float], k: int) -> list[float]:
     return sorted(checked(values), reverse=True)[:k]
 
 
-def fastest_median(values: Sequence[float], k: int) -> float:
-    """Return the median of the ``k`` greatest values. Raises ValueError."""
-    return median(fastest(values, k))
-
-
 def tail_ratio(p95: float | None, middle: float) -> float | None:
     """Return p95 / median of a latency distribution, null where p95 is. Raises ValueError."""
     if p95 is None:
         return None
     checked((p95, middle))
     return p95 / _nonzero(middle)
-
-
-def percentile(values: Sequence[int], share: float, needed: int) -> int | None:
-    """Return the nearest-rank percentile: the least value that ``share`` of all do not exceed.
-
-    Null where there are fewer than ``needed`` values to support it. Raises ValueError for an
-    empty sample or a share outside (0, 1].
-    """
-    ordered = sorted(checked(values))
-    if not 0 < share <= 1:
-        raise ValueError(f"a percentile's share lies in (0, 1], not {share!r}")
-    if len(ordered) < needed:
-        return None
-    rank = math.ceil(Fraction(str(share)) * len(ordered))
-    return int(ordered[rank - 1])
 
 
 def geometric_mean(values: Sequence[float]) -> float:

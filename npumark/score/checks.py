@@ -1,0 +1,260 @@
+"""What must hold among a record's raw facts, whatever figures they lead to.
+
+``structure`` is what deriving needs at all; ``consistency`` is what a run by this program's
+rules cannot break: rates that follow from durations, attempts in the order and distance that
+the methodology asks for, percentiles that the sample supports.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from npumark.pack.manifest import Manifest
+from npumark.policy import Policy
+from npumark.record.model import Attempt, Entry, MeasurementFields, Payload
+from npumark.score.attempt import (
+    JudgedAttempt,
+    inferences_per_second,
+    judge_attempt,
+    least_iterations,
+)
+from npumark.score.demand import Key, demand, next_entry
+from npumark.score.derive import RunFacts
+from npumark.score.formula import is_known_formula
+from npumark.score.planned import Planned, derived_format
+
+NS = 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A value that is not what it must be. ``path`` is where it stands in the payload."""
+
+    path: str
+    recorded: Any
+    recomputed: Any
+    why: str | None = None
+
+    def __str__(self) -> str:
+        text = f"{self.path}: recorded {self.recorded!r}, recomputed {self.recomputed!r}"
+        return f"{text} ({self.why})" if self.why else text
+
+
+def structure(payload: Payload, manifest: Manifest, policy: Policy) -> list[Difference]:
+    """Return what keeps a payload from being recomputed at all; empty where nothing does."""
+    found = [
+        Difference(path, recorded, expected, why)
+        for path, recorded, expected, why in (
+            ("score_version", payload.score_version, policy.score_version, "another score version"),
+            ("policy_sha256", payload.policy_sha256, policy.sha256, "another policy"),
+            (
+                "suite.manifest_sha256",
+                payload.suite.manifest_sha256,
+                manifest.sha256,
+                "another pack; give its manifest",
+            ),
+        )
+        if recorded != expected
+    ]
+    if not is_known_formula(payload.formula_sha256):
+        why = "another formula; verify with the version of npumark that made the record"
+        found.append(Difference("formula_sha256", payload.formula_sha256, None, why))
+    found += _named_once("processors", [p.id for p in payload.processors])
+    found += _named_once("engines", [e.id for e in payload.engines])
+    found += _named_once("entries", [(e.engine, e.workload, e.variant) for e in payload.entries])
+    processors = {p.id for p in payload.processors}
+    for i, engine in enumerate(payload.engines):
+        if engine.processor not in processors:
+            found.append(_unknown(f"engines[{i}].processor", engine.processor))
+    engines = {e.id for e in payload.engines}
+    for i, entry in enumerate(payload.entries):
+        if entry.engine not in engines:
+            found.append(_unknown(f"entries[{i}].engine", entry.engine))
+        found += _pack_names(f"entries[{i}]", entry, manifest)
+    return found
+
+
+def consistency(
+    payload: Payload, facts: RunFacts, manifest: Manifest, policy: Policy
+) -> list[Difference]:
+    """Return every fact that contradicts another or the rules a run follows."""
+    found: list[Difference] = []
+    entries = zip(facts.plan, payload.entries, strict=True)
+    for i, (planned, entry) in enumerate(entries):
+        path = f"entries[{i}]"
+        found += _declared(path, planned, entry, manifest)
+        found += _numbering(f"{path}.attempts", entry.attempts, payload.plan.spacing_s)
+        for j, attempt in enumerate(entry.attempts):
+            found += _attempt(f"{path}.attempts[{j}]", planned, attempt, payload, policy)
+    found += _one_at_a_time(payload)
+    if not found:
+        found += _order(payload, facts, manifest, policy)
+    violated = any(c.violation for c in payload.environment.checks.values())
+    if payload.environment.noisy != violated:
+        found.append(Difference("environment.noisy", payload.environment.noisy, violated))
+    if payload.finished is not None and payload.finished < payload.created:
+        found.append(Difference("finished", payload.finished, payload.created, "before its start"))
+    return found
+
+
+def not_finite(document: Any, path: str = "") -> Iterator[Difference]:
+    """Yield every number in a plain document that is not finite."""
+    if isinstance(document, dict):
+        for key, value in document.items():
+            yield from not_finite(value, f"{path}.{key}" if path else str(key))
+    elif isinstance(document, list):
+        for i, value in enumerate(document):
+            yield from not_finite(value, f"{path}[{i}]")
+    elif isinstance(document, float) and not math.isfinite(document):
+        yield Difference(path, repr(document), None, "not a finite number")
+
+
+def _named_once(path: str, names: Sequence[Any]) -> list[Difference]:
+    return [
+        Difference(f"{path}[{i}]", name, None, "listed twice")
+        for i, name in enumerate(names)
+        if name in names[:i]
+    ]
+
+
+def _unknown(path: str, name: str) -> Difference:
+    return Difference(path, name, None, "names nothing that the record or the manifest holds")
+
+
+def _pack_names(path: str, entry: Entry, manifest: Manifest) -> list[Difference]:
+    workload = manifest.workloads.get(entry.workload)
+    if workload is None:
+        return [_unknown(f"{path}.workload", entry.workload)]
+    ids = {v.id for v in workload.variants}
+    if entry.graph_variant not in ids:
+        return [_unknown(f"{path}.graph_variant", entry.graph_variant)]
+    if entry.variant in ids and entry.variant != entry.graph_variant:
+        why = "a variant of the pack is measured on its own graph"
+        return [Difference(f"{path}.graph_variant", entry.graph_variant, entry.variant, why)]
+    return []
+
+
+def _declared(
+    path: str, planned: Planned, entry: Entry, manifest: Manifest
+) -> Iterator[Difference]:
+    graph = manifest.workloads[planned.workload].variant(planned.graph_variant)
+    own = planned.variant == planned.graph_variant
+    declared = graph.format if own else derived_format(planned.variant)
+    if entry.declared_format != declared:
+        yield Difference(f"{path}.declared_format", entry.declared_format, declared)
+
+
+def _numbering(path: str, attempts: Sequence[Attempt], spacing_s: float) -> Iterator[Difference]:
+    for j, attempt in enumerate(attempts):
+        if attempt.n != j + 1:
+            yield Difference(f"{path}[{j}].n", attempt.n, j + 1)
+    for j, (before, after) in enumerate(pairwise(attempts), start=1):
+        due = before.started_ns + round(spacing_s * NS)
+        if after.started_ns < due:
+            why = f"attempts of one entry start {spacing_s:g} s apart"
+            yield Difference(f"{path}[{j}].started_ns", after.started_ns, due, why)
+
+
+def _attempt(
+    path: str, planned: Planned, attempt: Attempt, payload: Payload, policy: Policy
+) -> Iterator[Difference]:
+    measured = attempt.measurement
+    if (measured is not None) != (attempt.status == "ok"):
+        why = "an attempt is ok if, and only if, it measured"
+        yield Difference(f"{path}.status", attempt.status, None, why)
+        return
+    if measured is None:
+        return
+    if attempt.pid_exit not in (0, None):
+        yield Difference(f"{path}.pid_exit", attempt.pid_exit, 0, "a failed worker has no result")
+    path = f"{path}.measurement"
+    least = least_iterations(planned, policy, quick=payload.plan.quick)
+    if measured.iterations < least:
+        yield Difference(f"{path}.iterations", measured.iterations, least, "too few timed calls")
+    if measured.iterations < 1 or measured.timed_ns < 1:
+        yield Difference(f"{path}.timed_ns", measured.timed_ns, None, "nothing was timed")
+        return
+    ips = inferences_per_second(measured.iterations, measured.timed_ns)
+    if measured.ips != ips:
+        yield Difference(f"{path}.ips", measured.ips, ips, "iterations / timed_ns")
+    if measured.timed_ns < round(payload.plan.loop_s * NS):
+        why = "the timed loop is shorter than the plan says"
+        yield Difference(f"{path}.timed_ns", measured.timed_ns, payload.plan.loop_s * NS, why)
+    if measured.loop_ns < measured.timed_ns:
+        yield Difference(f"{path}.loop_ns", measured.loop_ns, measured.timed_ns, "less than timed")
+    if attempt.wall_ns < measured.loop_ns:
+        yield Difference(f"{path}.loop_ns", measured.loop_ns, attempt.wall_ns, "more than all")
+    yield from _latency(f"{path}.latency_ns", measured, policy)
+
+
+def _latency(path: str, measured: MeasurementFields, policy: Policy) -> Iterator[Difference]:
+    """Check order, support and sum: n calls between min and max, half of them at the median
+    or above, last for timed_ns together."""
+    latency, n = measured.latency_ns, measured.iterations
+    support = policy.percentiles
+    tails = {
+        "p90": (latency.p90, support.p90),
+        "p95": (latency.p95, support.p95),
+        "p99": (latency.p99, support.p99),
+        "p999": (latency.p999, support.p999),
+    }
+    for name, (value, needed) in tails.items():
+        if (value is not None) != (n >= needed):
+            yield Difference(f"{path}.{name}", value, None, f"{n} samples; it needs {needed}")
+    known = [latency.min, latency.median, *(v for v, _ in tails.values() if v is not None)]
+    if any(a > b for a, b in pairwise([*known, latency.max])):
+        yield Difference(path, [*known, latency.max], None, "not in ascending order")
+    # Of n calls n - n//2 last the median or longer, and (n + 1)//2 that or less.
+    least = max(n // 2 * latency.min + (n - n // 2) * latency.median, n * latency.min)
+    most = min((n + 1) // 2 * latency.median + n // 2 * latency.max, n * latency.max)
+    if not least <= measured.timed_ns <= most:
+        why = "the durations cannot sum to this"
+        yield Difference(f"{path}.median", latency.median, measured.timed_ns, why)
+
+
+def _one_at_a_time(payload: Payload) -> Iterator[Difference]:
+    placed = [
+        (a.started_ns, a.wall_ns, f"entries[{i}].attempts[{j}]")
+        for i, e in enumerate(payload.entries)
+        for j, a in enumerate(e.attempts)
+    ]
+    for (start, wall, _), (following, _, path) in pairwise(sorted(placed)):
+        if following < start + wall:
+            why = "it overlaps the attempt before it"
+            yield Difference(f"{path}.started_ns", following, start + wall, why)
+
+
+def _order(
+    payload: Payload, facts: RunFacts, manifest: Manifest, policy: Policy
+) -> list[Difference]:
+    """Replay the run: each attempt must be of the entry whose turn it was.
+
+    So an entry that stopped early or went on too long, a screened one that was repeated and a
+    pass out of order all show. Only the first is named: what follows it follows from it.
+    """
+    quick, roles = payload.plan.quick, facts.roles()
+    paths = {p.key: f"entries[{i}]" for i, p in enumerate(facts.plan)}
+    history: dict[Key, tuple[JudgedAttempt, ...]] = {}
+    ran = sorted(
+        (
+            (a.started_ns, i, j)
+            for i, e in enumerate(payload.entries)
+            for j, a in enumerate(e.attempts)
+        ),
+    )
+    for _, i, j in ran:
+        planned, attempt = facts.plan[i], payload.entries[i].attempts[j]
+        turn = next_entry(facts.plan, history, demand(facts.plan, history, policy, quick=quick))
+        if turn is None or turn.key != planned.key:
+            expected = None if turn is None else paths[turn.key]
+            why = "it was another entry's turn" if turn else "no entry wanted another attempt"
+            return [Difference(f"{paths[planned.key]}.attempts[{j}]", planned.key, expected, why)]
+        judged = judge_attempt(
+            planned, attempt, manifest, policy, roles[planned.engine], quick=quick
+        )
+        history[planned.key] = (*history.get(planned.key, ()), judged)
+    return []

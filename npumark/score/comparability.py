@@ -1,0 +1,120 @@
+"""Whether a run may be compared with others, as reason codes, and what else to warn of.
+
+A run is comparable when its pack verified, a score with verified math exists and is stable, and
+nothing about the run itself sets it apart (methodology §10). An unstable peak makes a run not
+comparable for deltas and personal bests but leaves it rankable, marked unstable. A noisy
+machine is a warning: the methodology does not exclude such a run; claims refuse it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from npumark.policy import Policy
+from npumark.record.model import (
+    EngineRecord,
+    Entry,
+    Environment,
+    Plan,
+    ResumeEvent,
+    Score,
+    Suite,
+)
+
+REASONS: dict[str, str] = {
+    "quick": "a quick run measures each entry once, briefly",
+    "pack_not_verified": "a pack file or the manifest is not the one this build pins",
+    "no_score": "there is no score",
+    "peak_unstable": "the leading peak's attempts spread too far (rankable, marked unstable)",
+    "time_budget": "the time budget ended the run before its entries were complete",
+    "incomplete": "the run ended before its entries were complete",
+    "resumed_changed": "something changed between the interruption and the resumption",
+    "selection": "only some engines, workloads or variants were asked for",
+    "virtual": "a virtual engine took part",
+    "emulated": "an emulated engine took part",
+    "local_only": "an engine took part whose results may not be published",
+    "short_loop": "the timed loop was shorter than the policy's",
+    "short_spacing": "attempts were allowed closer together than the policy's spacing",
+}
+
+RANKABLE_WITH = frozenset({"peak_unstable"})
+
+WARNINGS: dict[str, str] = {
+    "noisy": "a precondition was violated: other work, power or heat may have moved the figures",
+    "preconditions_skipped": "the machine's state was not checked before measuring",
+    "attempts_died": "attempts crashed, timed out or gave no result",
+    "slow_tail": "a figure's slowest calls are far slower than its median call",
+    "screened_outlier": "a variant that was not repeated beat the winner's median once",
+    "format_differs": "a figure was computed in another format than its variant declares",
+    "format_unconfirmed": "a runtime does not say which format it computed a figure in",
+    "delivered_partial": "an engine's delivered figure lacks a scored network",
+    "network_unstable": "a counted network's attempts spread too far",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class RunState:
+    """What comparability depends on."""
+
+    options: Plan
+    suite: Suite
+    environment: Environment
+    resumed: Sequence[ResumeEvent]
+    engines: Sequence[EngineRecord]
+    entries: Sequence[Entry]
+    score: Score | None
+    complete: bool
+    policy: Policy
+
+    def took_part(self, kind: Callable[[EngineRecord], bool]) -> bool:
+        """Whether an engine of some kind ran at least one attempt."""
+        ran = {e.engine for e in self.entries if e.attempts}
+        return any(engine.id in ran and kind(engine) for engine in self.engines)
+
+
+def not_comparable_because(run: RunState) -> list[str]:
+    """Return the codes of every reason, in the order of ``REASONS``; empty: comparable."""
+    options, timing = run.options, run.policy.timing
+    selected = (options.engines, options.workloads, options.variants)
+    holds = {
+        "quick": options.quick,
+        "pack_not_verified": not run.suite.verified,
+        "no_score": run.score is None,
+        "peak_unstable": run.score is not None and run.score.unstable,
+        "time_budget": not run.complete and options.time_budget_s is not None,
+        "incomplete": not run.complete and options.time_budget_s is None,
+        "resumed_changed": any(event.changed for event in run.resumed),
+        "selection": any(s is not None for s in selected),
+        "virtual": run.took_part(lambda e: e.virtual),
+        "emulated": run.took_part(lambda e: e.emulated),
+        "local_only": run.took_part(lambda e: e.local_only),
+        "short_loop": not options.quick and options.loop_s < timing.loop_s,
+        "short_spacing": (
+            not options.quick and options.spacing_s < run.policy.repetition.spacing_s
+        ),
+    }
+    return [code for code in REASONS if holds[code]]
+
+
+def rankable(reasons: Sequence[str]) -> bool:
+    """Whether the results database ranks a run with these reasons."""
+    return set(reasons) <= RANKABLE_WITH
+
+
+def warnings(run: RunState) -> list[str]:
+    """Return the codes of what a reader should know, in the order of ``WARNINGS``."""
+    counting = [e for e in run.entries if e.counts]
+    tail = run.policy.repetition.tail_ratio_warning
+    holds = {
+        "noisy": run.environment.noisy,
+        "preconditions_skipped": run.environment.skipped,
+        "attempts_died": any(e.crashed_attempts for e in run.entries),
+        "slow_tail": any((e.stats.tail_ratio or 0.0) > tail for e in counting),
+        "screened_outlier": any(e.stats.screened_outlier for e in run.entries),
+        "format_differs": any(e.format not in (None, e.declared_format) for e in counting),
+        "format_unconfirmed": any(e.format is None for e in counting),
+        "delivered_partial": any(e.delivered and not e.delivered.complete for e in run.engines),
+        "network_unstable": any(e.delivered and e.delivered.unstable for e in run.engines),
+    }
+    return [code for code in WARNINGS if holds[code]]
