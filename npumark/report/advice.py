@@ -18,79 +18,90 @@ class Advice:
 
 NOT_COMPARABLE: dict[str, Advice] = {
     "quick": Advice(
-        "This is a quick run: one short attempt each.", "Run `npumark run` for figures that count."
-    ),
-    "partial_selection": Advice(
-        "Only a part of the plan was asked for.", "Run without selecting engines or workloads."
-    ),
-    "incomplete": Advice(
-        "The run was stopped before its end.", "Complete it with `npumark run --resume`."
-    ),
-    "no_score": Advice(
-        "No engine has a peak whose answers were confirmed.", "See what failed, below."
-    ),
-    "peak_unstable": Advice(
-        "The attempts of the winning peak vary by more than 5 % (robust).",
-        "Close other programs, let the machine cool and measure again. "
-        "Where this is the only reason, the run can still be ranked, marked unstable.",
+        "This is a quick run: one short attempt each.", "`npumark run` gives figures that count."
     ),
     "pack_not_verified": Advice(
-        "A file of the pack is not the one that this version ships.",
-        "Run `npumark pack verify`; it names the file.",
+        "The pack's manifest or a file of it is not the one that this version pins.",
+        "`npumark pack verify` names what differs.",
     ),
-    "foreign_manifest": Advice(
-        "The pack's manifest is not the one that this version pins.",
-        "Run without --manifest, or reinstall npumark.",
+    "no_score": Advice(
+        "There is no score: no peak has confirmed answers.", "See below what failed."
     ),
-    "virtual_engine": Advice("A virtual engine took part; its figures are made up for tests."),
-    "emulated_engine": Advice(
+    "peak_unstable": Advice(
+        "The attempts of the leading peak spread too far.",
+        "Close other programs, let the machine cool and measure again. Where this is the only "
+        "reason the run can still be ranked, marked unstable.",
+    ),
+    "time_budget": Advice(
+        "The time budget ended the run before its entries were complete.",
+        "`npumark run --resume` goes on; or give it more time.",
+    ),
+    "incomplete": Advice(
+        "The run ended before its entries were complete.", "`npumark run --resume` goes on."
+    ),
+    "resumed_changed": Advice(
+        "Something about the machine changed between the parts of a resumed run.",
+        "Measure again in one go.",
+    ),
+    "selection": Advice(
+        "Only some engines, workloads or encodings were asked for.",
+        "Run without --engine, --workload and --variant.",
+    ),
+    "virtual": Advice("A virtual engine took part; its figures are made up for tests."),
+    "emulated": Advice(
         "An engine that emulates its device took part.", "Run without --include-emulated."
     ),
     "local_only": Advice(
         "An engine took part whose results may not be published.",
-        "Leave it out with --engine to publish the others.",
+        "Name the other engines with --engine to leave it out.",
     ),
-    "resumed_after_change": Advice(
-        "The machine changed between the parts of a resumed run.", "Measure again in one go."
+    "short_loop": Advice("The timed loop was shorter than the policy's."),
+    "short_spacing": Advice("Attempts were allowed closer together than the policy's spacing."),
+}
+"""Why a run cannot be compared, by the codes of ``score.comparability.REASONS``."""
+
+WARNINGS: dict[str, Advice] = {
+    "noisy": Advice("The machine was not quiet; see above."),
+    "preconditions_skipped": Advice(
+        "The machine's state was not looked at.", "Run without --skip-preconditions."
+    ),
+    "attempts_died": Advice(
+        "Attempts crashed, hung or gave no result while others of the same entry succeeded.",
+        "Those attempts are listed below; updating the runtime or driver may help.",
+    ),
+    "slow_tail": Advice(
+        "Some figures have calls far slower than their median call, which the robust CV does not "
+        "see.",
+        "Something may have run beside them: close other programs and measure again.",
+    ),
+    "screened_outlier": Advice(
+        "An encoding that was not repeated beat the winner's median once; its row is marked.",
+        "`npumark run --variant` measures it alone.",
+    ),
+    "format_differs": Advice(
+        "Some encodings were computed in another format than they declare; they count under the "
+        "one that ran."
+    ),
+    "format_unconfirmed": Advice(
+        "A runtime does not say in which format it computed; the declared one is shown as "
+        "unconfirmed."
+    ),
+    "delivered_partial": Advice(
+        "An engine's delivered figure lacks a scored network and is not ranked.",
+        "See below what failed.",
+    ),
+    "network_unstable": Advice(
+        "The attempts of a counted network spread too far; its delivered figure is not ranked.",
+        "Close other programs, let the machine cool and measure again.",
     ),
 }
+"""What a reader should know, by the codes of ``score.comparability.WARNINGS``."""
 
-WARNINGS: dict[str, Advice] = {}
-
-WHY_NOT: dict[str, Advice] = {
-    "gate_failed": Advice(
-        "Its answers failed the gate, so its speed does not count.",
-        "Look at the margin: it says which measure failed and by how much.",
-    ),
-    "timed_check_failed": Advice(
-        "Timed calls gave other answers than untimed ones for the same inputs.",
-        "Report this to the runtime's makers; it may be serving remembered answers.",
-    ),
-    "placement": Advice(
-        "It could not be proved that enough of the work ran on this processor.",
-        "Update the driver and the runtime; the log says which operators fell back.",
-    ),
-    "not_validated": Advice("This encoding did not pass its gate when the pack was built."),
-    "screened": Advice("Its first attempt was too slow to become the best, so it ran once."),
-    "division": Advice("It is outside the standard division."),
-}
-
-STATUS: dict[str, Advice] = {
-    "ok": Advice("measured"),
-    "gate_failed": Advice(
-        "The answers failed the gate; the speed is shown and never counts.",
-        "If an update of the runtime does not help, report it to its makers.",
-    ),
-    "wrong_device": Advice(
-        "The work ran on another device than the one asked for.",
-        "Check the driver and the runtime's installation; `npumark engines` shows what is found.",
-    ),
-    "unsupported": Advice("The engine cannot run this encoding; nothing is wrong."),
-    "skipped": Advice("It was left out.", "--include-known-crashes runs what is known to crash."),
+ENTRIES: dict[str, Advice] = {
     "crashed": Advice(
         "The worker process died; the run went on without it.",
-        "The record keeps the end of its log. Update the runtime or the driver, then try it "
-        "alone with --engine and --workload.",
+        "The record keeps the end of its log. Update the runtime or the driver, then try the "
+        "entry alone with --engine and --workload.",
     ),
     "timeout": Advice(
         "It did not finish in time and was stopped.",
@@ -100,12 +111,50 @@ STATUS: dict[str, Advice] = {
         "The worker ended without giving a result.",
         "The record keeps the end of its log; free memory may have run out.",
     ),
+    "wrong_device": Advice(
+        "Too much of the work ran on another device than the one asked for.",
+        "Check the driver and the runtime's installation; `npumark engines` shows what is found.",
+    ),
+    "placement_unproved": Advice(
+        "Where the work ran could not be proved, so the figure is shown and never counted.",
+        "Update the runtime and the driver.",
+    ),
     "pack_error": Advice(
         "A pack file was missing or changed and could not be made again.",
         "Run `npumark pack verify`, then `npumark pack materialize`.",
     ),
-    "interrupted": Advice("It was stopped.", "Complete the run with `npumark run --resume`."),
+    "gate_failed": Advice(
+        "The answers are not right enough; the speed is shown and never counts.",
+        "If an update of the runtime does not help, report it to its makers.",
+    ),
+    "timed_check_failed": Advice(
+        "Timed calls gave other answers than untimed ones for the same inputs.",
+        "The runtime may be serving remembered answers; report it to its makers.",
+    ),
+    "gate_missing": Advice(
+        "The manifest has no gate for it, so nothing can be confirmed.",
+        "Run without --manifest.",
+    ),
+    "format_changed": Advice("Its attempts were computed in different formats."),
+    "too_short": Advice("Its timed loop held too few calls."),
+    "too_few_attempts": Advice(
+        "Only one of its attempts gave a result, and a single attempt never counts.",
+        "Try the entry alone with --engine and --workload.",
+    ),
+    "incomplete": Advice(
+        "The run ended before its attempts were complete.", "`npumark run --resume` goes on."
+    ),
+    "interrupted": Advice("It was stopped.", "`npumark run --resume` goes on."),
+    "not_started": Advice(
+        "The run ended before it was measured.", "`npumark run --resume` goes on."
+    ),
+    "unvalidated": Advice("This encoding did not pass its gate when the pack was built."),
+    "division": Advice("It is outside the standard division."),
+    "skipped": Advice("It was left out for the reason given."),
+    "unsupported": Advice("The engine cannot run this encoding; that is no fault of the machine."),
 }
+"""Why an entry does not count, by its ``why_not`` (a status or a reason code), worst first.
+``screened`` is missing by design: an encoding too slow to lead is a result."""
 
 
 def advice(table: dict[str, Advice], code: str) -> Advice:

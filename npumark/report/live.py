@@ -24,7 +24,7 @@ from npumark.report.charts import bar
 from npumark.report.page import Page, page_of, width_of
 from npumark.report.progress import Progress, amount, words
 from npumark.report.sheet import BAD, DIM, GOOD, STRONG, Part
-from npumark.report.words import count, duration, figure
+from npumark.report.words import count, duration, tops
 
 _TICK_S = 1.0
 
@@ -138,8 +138,8 @@ class LiveView:
         elif progress.stage is not None:
             lines.append(self._fitted("now   ", self._stage(progress.stage)))
         if progress.best is not None:
-            _, tops, name = progress.best
-            lines.append(self._fitted("best  ", [(f"{figure(tops)} TOPS", GOOD), name]))
+            _, best, name = progress.best
+            lines.append(self._fitted("best  ", [(f"{tops(best)} TOPS", GOOD), name]))
         if progress.faults:
             number = count(len(progress.faults), "fault")
             lines.append(self._fitted("fault ", [(f"{number}, last:", BAD), progress.faults[-1]]))

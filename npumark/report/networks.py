@@ -6,10 +6,9 @@ from collections.abc import Mapping
 
 from npumark.gates.measures import MEASURES
 from npumark.record.model import Entry, Payload
-from npumark.report.advice import STATUS, WHY_NOT, advice
-from npumark.report.processors import is_peak
+from npumark.report.processors import is_peak, reason
 from npumark.report.sheet import BAD, DIM, GOOD, STRONG, WARN, Column, Part, Row, Sheet
-from npumark.report.words import DASH, figure, margin, percent
+from npumark.report.words import DASH, figure, margin, percent, tops
 
 _COLUMNS = (
     Column("", right=False),
@@ -47,7 +46,7 @@ def _row(entry: Entry, role: str, *, chosen: bool, outlier: bool) -> Row:
     cells: tuple[Part, ...] = (
         (f"{'*' if chosen else ' '} {entry.label}", GOOD if chosen else ""),
         figure(entry.figure.ips if entry.figure else None),
-        figure(entry.figure.tops if entry.figure else None),
+        tops(entry.figure.tops if entry.figure else None),
         _gate(entry),
         _stability(entry),
         _place(entry, role),
@@ -61,22 +60,10 @@ def _row(entry: Entry, role: str, *, chosen: bool, outlier: bool) -> Row:
         dead = ", ".join(str(c.attempt) for c in entry.crashed_attempts)
         notes.append(f"Attempt {dead} crashed: {entry.crashed_attempts[0].why}")
     if entry.figure is None:
-        notes.append(_why(entry))
+        notes.append(f"{entry.status.replace('_', ' ')}: {reason(entry)}")
     elif not entry.counts:
-        notes.append("Not counted. " + _why(entry))
-    return Row(
-        cells, (" ".join(notes), WARN if not entry.stats.screened else DIM) if notes else None
-    )
-
-
-def _why(entry: Entry) -> str:
-    if entry.why_not is not None:
-        gate = entry.gates.standard
-        detail = gate.why if gate is not None and not gate.passed else entry.why
-        says = advice(WHY_NOT, entry.why_not).says
-        return f"{says} ({detail})" if detail else says
-    says = advice(STATUS, entry.status).says
-    return f"{says} ({entry.why})" if entry.why else says
+        notes.append(f"not counted: {reason(entry)}")
+    return Row(cells, (" ".join(notes), DIM if entry.stats.screened else WARN) if notes else None)
 
 
 def _gate(entry: Entry) -> Part:

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from npumark.record.model import Delivered, EngineRecord, Entry, Payload, Processor
-from npumark.report.advice import WHY_NOT, advice
 from npumark.report.charts import bar
 from npumark.report.page import width_of
 from npumark.report.sheet import DIM, GOOD, STRONG, WARN, Part, Sheet
-from npumark.report.words import DASH, count, figure, percent, shape
+from npumark.report.words import DASH, count, percent, shape, tops
 
 _WIDEST_BAR = 40
 
@@ -44,7 +43,7 @@ class _Bar:
         self.label = label
         self.tops = entry.figure.tops if entry.figure else None
         self.counts = entry.counts
-        self.note = "" if entry.counts else _note(entry)
+        self.note = "" if entry.counts else reason(entry)
 
 
 def _engine(sheet: Sheet, run: Payload, engine: EngineRecord, best: float) -> None:
@@ -72,7 +71,7 @@ def _peak(run: Payload, engine: EngineRecord) -> list[Part]:
     peak = engine.peak
     if peak is None:
         return [DASH, (_why_no_peak(run, engine), WARN)]
-    parts: list[Part] = [(f"{figure(peak.tops)} TOPS", STRONG), peak.label, shape(peak.workload)]
+    parts: list[Part] = [(f"{tops(peak.tops)} TOPS", STRONG), peak.label, shape(peak.workload)]
     if peak.unstable:
         parts.append((f"unstable (robust CV {percent(peak.robust_cv)})", WARN))
     elif peak.robust_cv is not None and peak.attempts > 1:
@@ -91,13 +90,13 @@ def _why_no_peak(run: Payload, engine: EngineRecord) -> str:
     tried = [e for e in run.entries if e.engine == engine.id and is_peak(e)]
     if not tried:
         return "the peak test was not part of this run"
-    return "no configuration of the peak test counted: " + _note(tried[0])
+    return "no configuration of the peak test counted: " + reason(tried[0])
 
 
 def _delivered(delivered: Delivered | None) -> list[Part]:
     if delivered is None:
         return [DASH, ("no network counted", DIM)]
-    parts: list[Part] = [(f"{figure(delivered.tops)} TOPS", STRONG)]
+    parts: list[Part] = [(f"{tops(delivered.tops)} TOPS", STRONG)]
     if delivered.complete:
         parts.append(f"all {count(len(delivered.networks), 'network')}")
     else:
@@ -139,7 +138,7 @@ def _chart(sheet: Sheet, bars: list[_Bar], best: float) -> None:
         return
     page = sheet.page
     label = max(width_of(page.plain(b.label)) for b in bars)
-    value = max(width_of(figure(b.tops)) for b in bars)
+    value = max(width_of(tops(b.tops)) for b in bars)
     room = (page.width or 80) - 4 - label - 2 - value - 2
     stacked = room < 8
     width = min(_WIDEST_BAR, (page.width or 80) - 6 if stacked else room)
@@ -148,22 +147,18 @@ def _chart(sheet: Sheet, bars: list[_Bar], best: float) -> None:
         drawn = (
             "" if b.tops is None or not best else bar(b.tops / best, width, unicode=page.unicode)
         )
-        figure_ = figure(b.tops).rjust(value)
+        value_ = tops(b.tops).rjust(value)
         style = "cyan" if b.counts else DIM
         if stacked:
-            sheet.line(f"{name} {figure_.strip()}", indent=4)
+            sheet.line(f"{name} {value_.strip()}", indent=4)
             if drawn:
                 sheet.line((drawn, style), indent=4)
         else:
-            sheet.line(f"{name.ljust(label)}  {figure_}  ", (drawn, style), indent=4)
+            sheet.line(f"{name.ljust(label)}  {value_}  ", (drawn, style), indent=4)
         if b.note:
             sheet.say(f"not counted: {b.note}", indent=6, hang=2, style=DIM)
 
 
-def _note(entry: Entry) -> str:
-    if entry.status != "ok" and entry.status != "gate_failed":
-        return f"{entry.status.replace('_', ' ')}{f': {entry.why}' if entry.why else ''}"
-    gate = entry.gates.standard
-    detail = gate.why if gate is not None and not gate.passed and gate.why else entry.why
-    says = advice(WHY_NOT, entry.why_not).says if entry.why_not else ""
-    return " ".join(filter(None, (says, detail and f"({detail})"))) or "no reason was recorded"
+def reason(entry: Entry) -> str:
+    """Return in words why ``entry`` does not count."""
+    return entry.why or (entry.why_not or entry.status).replace("_", " ")

@@ -15,7 +15,7 @@ from npumark.orchestrator.events import (
     Stage,
 )
 from npumark.report.sheet import BAD, DIM, GOOD, WARN, Part
-from npumark.report.words import count, duration, figure, size
+from npumark.report.words import count, duration, size, tops
 
 
 @dataclass(slots=True)
@@ -102,7 +102,7 @@ def _ended(event: AttemptEnded, progress: Progress) -> list[Part]:
     attempt = event.attempt
     parts: list[Part] = [(f"[{number}]", DIM), f"{event.entry} · {attempt.n}"]
     if event.tops is not None:
-        parts.append((f"{figure(event.tops)} TOPS", GOOD if event.counts else ""))
+        parts.append((f"{tops(event.tops)} TOPS", GOOD if event.counts else ""))
     else:
         parts.append((attempt.status.replace("_", " "), BAD))
     if not event.counts and event.why_not and event.why_not != attempt.status:

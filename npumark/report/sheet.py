@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ Part = str | tuple[str, str]
 GOOD, BAD, WARN, DIM, STRONG = "green", "red", "yellow", "dim", "bold"
 
 _GAP = "  "
+_HOLD = "\x00"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +67,8 @@ class Sheet:
 
     def say(self, text: str, *, indent: int = 0, hang: int = 0, style: str = "") -> None:
         """Add prose, wrapped between words; ``hang`` indents every line but the first."""
-        plain = self.page.plain(" ".join(text.split()))
+        room = self.page.prose - indent - hang
+        plain = _together(self.page.plain(" ".join(text.split())), room)
         lines = textwrap.wrap(
             plain,
             max(self.page.prose, 8),
@@ -74,7 +77,7 @@ class Sheet:
             break_long_words=False,
             break_on_hyphens=False,
         )
-        self._lines += [Text(line, style) for line in lines]
+        self._lines += [Text(line.replace(_HOLD, " "), style) for line in lines]
 
     def parts(self, parts: Sequence[Part], *, indent: int = 0) -> None:
         """Add parts with gaps between them, breaking between parts where they do not fit."""
@@ -193,6 +196,15 @@ class Sheet:
         if row.note is not None:
             content, style = _split(row.note)
             self.say(content, indent=indent, hang=2, style=style)
+
+
+def _together(text: str, room: int) -> str:
+    """Return ``text`` with commands in backticks held together where they fit on one line."""
+
+    def hold(match: re.Match[str]) -> str:
+        return match[0].replace(" ", _HOLD) if len(match[0]) <= room else match[0]
+
+    return re.sub(r"`[^`]+`", hold, text)
 
 
 def _split(part: Part) -> tuple[str, str]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+from npumark.score.labels import tops_text
+
 DASH = "—"
 
 _NAMES = {"snr_db": "SNR", "kl": "KL", "miou": "mIoU", "miou_decisive": "mIoU decisive"}
@@ -22,6 +24,11 @@ def figure(value: float | None) -> str:
     if size < -4:
         return f"{value:.2e}"
     return f"{value:.{max(0, 2 - size)}f}"
+
+
+def tops(value: float | None) -> str:
+    """Return TOPS as the headline writes them, or a dash where there are none."""
+    return DASH if value is None else tops_text(value)
 
 
 def percent(share: float | None) -> str:

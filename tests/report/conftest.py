@@ -158,6 +158,7 @@ def payload() -> dict[str, Any]:
             0.4,
             counts=False,
             status="gate_failed",
+            why=failed,
             why_not="gate_failed",
             gates={
                 "standard": gate(passed=False, why=failed),
@@ -173,6 +174,7 @@ def payload() -> dict[str, Any]:
             format=None,
             status="crashed",
             why="the worker died: signal 11 (segmentation fault)",
+            why_not="crashed",
             gates={"standard": None, "strict": None, "timed_check": None},
             placement={
                 "verdict": None,

@@ -1,0 +1,172 @@
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from npumark.record.model import Record
+from npumark.report.page import Page, width_of
+from npumark.report.terminal import render
+
+Make = Callable[..., Record]
+TITLES = {"resnet50": "ResNet-50"}
+
+
+def flat(text: str) -> str:
+    """Return ``text`` with its line breaks undone."""
+    return " ".join(text.split())
+
+
+def test_the_headline_comes_first_with_its_series(make_record: Make) -> None:
+    lines = render(make_record(), Page()).splitlines()
+    assert lines[0] == "0.83 TOPS · CPU · Intel Xeon Platinum 8581C (ONNX Runtime) · INT8"
+    assert "seeded weights" in lines[1]
+    assert "score 3.2" in lines[1]
+
+
+def test_a_run_without_a_score_says_why(make_record: Make) -> None:
+    text = render(make_record(score=None, score_why="no peak passed its gate"), Page())
+    assert text.startswith("No score: no peak passed its gate")
+    assert "0 TOPS" not in text.splitlines()[0]
+
+
+def test_every_reason_against_comparing_is_in_words_with_a_next_step(make_record: Make) -> None:
+    text = render(make_record(comparable=False, not_comparable_because=["quick"]), Page())
+    assert "Not comparable" in text
+    assert "one short attempt each" in text
+    assert "`npumark run`" in text
+
+
+def test_a_code_without_advice_still_shows(make_record: Make) -> None:
+    record = make_record(comparable=False, not_comparable_because=["moon_phase"])
+    assert "moon phase" in render(record, Page())
+
+
+def test_a_noisy_run_is_called_so_with_what_disturbed_it(make_record: Make) -> None:
+    busy = {"value": 0.23, "why": None, "violation": True}
+    environment = {"checks": {"cpu_busy": busy}, "noisy": True, "skipped": False, "facts": {}}
+    text = render(make_record(environment=environment), Page())
+    assert "Noisy" in text
+    assert "23% busy" in text
+    assert "--wait-idle" in text
+
+
+def test_skipped_checks_are_told(make_record: Make) -> None:
+    environment = {"checks": {}, "noisy": False, "skipped": True, "facts": {}}
+    assert "--skip-preconditions" in render(make_record(environment=environment), Page())
+
+
+def test_a_stopped_run_says_how_to_complete_it(make_record: Make) -> None:
+    text = render(make_record(complete=False), Page())
+    assert "npumark run --resume 20261130-214500-abcd" in text
+
+
+def test_a_partial_delivered_figure_names_what_is_missing(make_record: Make) -> None:
+    text = render(make_record(), Page())
+    assert re.search(r"delivered .*partial, never ranked: without granite-30m", text)
+
+
+def test_what_was_not_measured_is_a_dash_with_the_reason_never_a_zero(make_record: Make) -> None:
+    text = render(make_record(), Page())
+    row = next(i for i, x in enumerate(text.splitlines()) if re.match(r"\s+W8\s+—\s+—", x))
+    assert "segmentation fault" in text.splitlines()[row + 1]
+    assert not re.search(r"(?<![\d.])0(\.0+)? TOPS", text)
+
+
+def test_a_gate_failure_shows_its_margin_and_does_not_count(make_record: Make) -> None:
+    text = render(make_record(), Page(), titles=TITLES)
+    assert "ResNet-50" in text
+    assert "SNR -3.25 dB" in text
+    assert "snr_db 16.75 dB is below the bound 20 dB" in text
+    assert re.search(r"\* INT8 .*\n\s+W8 .*SNR -3.25", text)
+
+
+def test_failures_come_with_the_end_of_the_log_and_advice(make_record: Make) -> None:
+    text = render(make_record(), Page())
+    assert "crashed: 1 entry" in text
+    assert "| Segmentation fault (core dumped)" in text
+    assert "Update the runtime or the driver" in flat(text)
+
+
+def test_an_engine_without_a_peak_says_why(make_record: Make, make_engine: Any) -> None:
+    engine = make_engine("ort-cpu", "ONNX Runtime", 1.0, None) | {"peak": None}
+    entries = [e.model_dump() for e in make_record().payload.entries if e.engine == "ort-cpu"]
+    bad = {"counts": False, "why_not": "gate_failed", "why": "snr_db is low"}
+    entries = [e | (bad if e["workload"].startswith("peak") else {}) for e in entries]
+    text = render(make_record(engines=[engine], entries=entries), Page())
+    assert re.search(r"peak\s+—\s+no configuration of the peak test counted", text)
+    assert "snr_db is low" in text
+
+
+def test_an_engine_the_peak_test_skipped_says_so(make_record: Make, make_engine: Any) -> None:
+    engine = make_engine("ort-cpu", "ONNX Runtime", 1.0, None) | {"peak": None}
+    text = render(make_record(engines=[engine], entries=[]), Page())
+    assert "the peak test was not part of this run" in text
+
+
+def test_unstable_figures_are_marked(make_record: Make, make_engine: Any) -> None:
+    engine = make_engine("ort-cpu", "ONNX Runtime", 1.0, None)
+    engine["peak"] |= {"unstable": True, "robust_cv": 0.08}
+    assert "unstable (robust CV 8.0 %)" in render(make_record(engines=[engine]), Page())
+
+
+def test_identical_cards_are_numbered(make_record: Make, make_engine: Any) -> None:
+    cards = [
+        {"id": f"dgpu-{n}", "role": "dGPU", "name": "RTX 6000", "number": n, "details": {}}
+        for n in (1, 2)
+    ]
+    engines = [
+        make_engine(f"ort-cuda-dgpu-{n}", "CUDA", 1.0, None) | {"processor": f"dgpu-{n}"}
+        for n in (1, 2)
+    ]
+    text = render(make_record(processors=cards, engines=engines, entries=[]), Page())
+    assert "dGPU · RTX 6000 #1" in text
+    assert "dGPU · RTX 6000 #2" in text
+
+
+def test_all_engines_share_one_scale(make_record: Make) -> None:
+    text = render(make_record(), Page(width=80))
+    bars = [len(m) for m in re.findall(r"INT8 +0\.\d+ +(█+)", text)]
+    assert bars[1] == pytest.approx(0.9 * bars[0], abs=1)
+
+
+def test_the_record_and_the_time_are_in_the_last_lines(make_record: Make) -> None:
+    text = render(make_record(), Page(width=40), where=Path("/a/very/long/path/to/the/record.json"))
+    assert "\n/a/very/long/path/to/the/record.json\n" in text
+    assert "timed loop" in text
+    assert "Harness overhead" in text
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 100, 132])
+def test_no_line_is_wider_than_the_page(make_record: Make, width: int) -> None:
+    text = render(make_record(), Page(width=width), titles=TITLES)
+    wide = [x for x in text.splitlines() if width_of(x) > width]
+    assert wide == []
+
+
+@pytest.mark.parametrize("width", [20, 21, 33])
+def test_a_very_narrow_page_loses_no_word(make_record: Make, width: int) -> None:
+    text = render(make_record(), Page(width=width), titles=TITLES)
+    for word in ("openvino-cpu", "Segmentation", "20261130-214500-abcd", "ResNet-50"):
+        assert word in text
+
+
+def test_a_pipe_cuts_nothing(make_record: Make) -> None:
+    text = render(make_record(), Page(), titles={"resnet50": "x" * 300})
+    assert "x" * 300 in text
+    assert "…" not in text
+
+
+def test_ascii_pages_hold_ascii_alone(make_record: Make) -> None:
+    text = render(make_record(), Page(width=80, unicode=False), titles=TITLES)
+    text.encode("ascii")
+    assert "####" in text
+
+
+def test_colour_changes_no_word(make_record: Make) -> None:
+    coloured = render(make_record(), Page(width=80, colour=True))
+    assert "\x1b[" in coloured
+    assert re.sub(r"\x1b\[[0-9;]*m", "", coloured) == render(make_record(), Page(width=80))
