@@ -8,7 +8,7 @@ from npumark.pack.manifest import Manifest
 
 SUITE_NAME: Final = "npumark-open"
 SUITE_VERSION: Final = "1.0.0"
-PINNED_MANIFEST_SHA256: Final = "8c243a697537fd48ed760538a5b0da2e5ffb7590d8d46cd43b04a5c3cbe4b798"
+PINNED_MANIFEST_SHA256: Final = "ad380bad5baede10ae7815c0a8ad165ee1b5ad9b61febe8e69d23878f91694da"
 
 
 def is_pinned(manifest: Manifest) -> bool:

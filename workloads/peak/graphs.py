@@ -11,6 +11,7 @@ point. The first input is signed, so its range is centred. Outputs are float32.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 import onnx
@@ -66,10 +67,11 @@ def graph(chain: Chain, encoding: Encoding) -> onnx.ModelProto:
     )
 
 
-def activation_scales(chain: Chain) -> list[np.float32]:
+@cache
+def activation_scales(chain: Chain) -> tuple[np.float32, ...]:
     """Return the scale of the input (centred range) and of every layer's output (from zero)."""
     peaks = seeded.activation_peaks(chain, peak_files.CALIBRATION)
-    return [np.float32(2 * peaks[0] / LEVELS), *(np.float32(p / LEVELS) for p in peaks[1:])]
+    return (np.float32(2 * peaks[0] / LEVELS), *(np.float32(p / LEVELS) for p in peaks[1:]))
 
 
 class _Builder:
@@ -84,7 +86,7 @@ class _Builder:
 
     def chain_of_layers(self) -> None:
         quantised = self.encoding.activation is not None
-        scales = activation_scales(self.chain) if quantised else []
+        scales = activation_scales(self.chain) if quantised else ()
         value = self._quantised("x", scales[0], centred=True) if quantised else "x"
         for layer in range(self.chain.layers):
             last = layer == self.chain.layers - 1
