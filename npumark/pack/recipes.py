@@ -27,6 +27,17 @@ Recipe = Callable[[PackFile, Source, BinaryIO], None]
 
 _BLOCK = 1 << 20
 
+_SENSELESS = (
+    OSError,
+    ValueError,
+    LookupError,
+    TypeError,
+    AttributeError,
+    ArithmeticError,
+    EOFError,
+)
+"""What a foreign manifest's arguments or a damaged source make a recipe raise."""
+
 
 def make(file: PackFile, source: Source, out: BinaryIO) -> None:
     """Stream one pack file into ``out``.
@@ -45,7 +56,7 @@ def make(file: PackFile, source: Source, out: BinaryIO) -> None:
         )
     try:
         recipe(file, source, out)
-    except (OSError, ValueError, KeyError, TypeError, IndexError, EOFError) as fault:
+    except _SENSELESS as fault:
         raise PackError(
             f"{file.path} cannot be made: {fault}",
             "Reinstall npumark to restore what it is made from.",
