@@ -1,0 +1,100 @@
+"""``npumark verify``: recompute a record from its attempts and name each difference."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from npumark.cli import complete, output
+
+app = typer.Typer(rich_markup_mode=None, add_completion=False)
+
+_SHOWN = 20
+
+
+@app.command()
+def verify(
+    record: Annotated[
+        str,
+        typer.Argument(
+            metavar="RECORD",
+            help="A record's file, a run's id or the start of it, or `last`.",
+            autocompletion=complete.runs,
+        ),
+    ],
+    json: Annotated[
+        bool, typer.Option("--json", help="Put one JSON document on standard output.")
+    ] = False,
+    manifest: Annotated[
+        Path | None,
+        typer.Option(
+            "--manifest", metavar="FILE", help="The manifest of the pack that the run used."
+        ),
+    ] = None,
+) -> None:
+    """Recompute every figure of a record from its attempts; exit 5 if one differs.
+
+    The digest shows whether any byte of the record was edited; the arithmetic shows whether the
+    figures follow from the attempts, the manifest and the policy, to the last bit.
+    """
+    from npumark.errors import IntegrityError
+    from npumark.pack.manifest import load_manifest
+    from npumark.pack.pin import PINNED_MANIFEST_SHA256
+    from npumark.policy import load_policy
+    from npumark.record.files import read_record
+    from npumark.record.history import locate
+    from npumark.score.recompute import recompute
+
+    path = locate(record)
+    payload = read_record(path).payload
+    found = recompute(
+        payload, load_manifest(manifest), load_policy(), pinned_sha256=PINNED_MANIFEST_SHA256
+    )
+    if json:
+        output.put_json(
+            {
+                "record": str(path),
+                "run_id": payload.run_id,
+                "verified": not found,
+                "differences": [
+                    {
+                        "path": d.path,
+                        "recorded": _plain(d.recorded),
+                        "recomputed": _plain(d.recomputed),
+                        "why": d.why,
+                    }
+                    for d in found
+                ],
+            }
+        )
+    elif not found:
+        attempts = sum(len(e.attempts) for e in payload.entries)
+        output.put(
+            f"{path}: the digest holds, and every figure recomputes exactly from "
+            f"{attempts} attempts.\n"
+        )
+    else:
+        lines = [str(d) for d in found[:_SHOWN]]
+        if len(found) > _SHOWN:
+            lines.append(f"… and {len(found) - _SHOWN} more; --json lists all")
+        output.put("".join(f"{line}\n" for line in lines))
+    if found:
+        raise IntegrityError(
+            f"{path} does not recompute: {len(found)} of its values are not what its attempts give",
+            "Use an unedited copy, or the npumark version and pack that made it.",
+        )
+
+
+def _plain(value: Any) -> Any:
+    """Return ``value`` as JSON can hold it; what it cannot is told as text."""
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    if isinstance(value, float):
+        return value if abs(value) < float("inf") else str(value)
+    if isinstance(value, list | tuple):
+        return [_plain(v) for v in value]
+    if isinstance(value, dict):
+        return {str(k): _plain(v) for k, v in value.items()}
+    return str(value)
