@@ -45,6 +45,7 @@ def measure(job: Job, began_ns: int) -> Result:
     require_checked((*variant.files, *(f for f in _eval_files(workload))), job.files)
     stamps = check_files(root, job.files)
     samples = load_inputs(root, workload.eval, variant.inputs)
+    feed = list(samples[workload.eval.canonical])
     judge = _judge(root, workload, variant)
     verified = clock()
     engine = resolve(job.engine_ref)
@@ -95,7 +96,6 @@ def measure(job: Job, began_ns: int) -> Result:
     observed = session.observed()
     session.close()
     del session, step, buffers, outputs
-    feed = [array.copy() for array in samples[workload.eval.canonical]]
     placement = prove_placement(engine, request, feed, job.profile_runs)
     placed = clock()
     return Result(
@@ -133,7 +133,7 @@ def measure(job: Job, began_ns: int) -> Result:
 
 def _eval_files(workload: Workload) -> list[str]:
     ev = workload.eval
-    return [tensor.file for tensor in (*ev.inputs, *ev.references, *ev.mu)]
+    return [t.file for t in (*ev.inputs, *ev.references, *ev.mu)]
 
 
 def _request(job: Job, workload: Workload, variant: Variant) -> LoadRequest:

@@ -1,0 +1,212 @@
+"""What ONNX Runtime's own profile proves: where the time went, and in which number format.
+
+The profile of a short, separate run, never of the timed one: the profiler stops at a million
+events without saying so in the file, which is why the runs it holds are counted against those
+that were made. Time is taken from each kernel's own provider field; names are not joined with
+the graph's, because the optimiser renames, fuses and inserts nodes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from npumark.errors import EngineError
+from npumark.worker.protocol import Placement
+
+MAX_EVENTS = 1_000_000
+"""Where the profiler stops (measured on 1.32: 1 000 001 events in the file)."""
+
+MAX_BYTES = 256 << 20
+
+FLOAT_MACS = frozenset(
+    {
+        "Attention",
+        "Conv",
+        "ConvTranspose",
+        "Einsum",
+        "FusedConv",
+        "FusedGemm",
+        "FusedMatMul",
+        "FusedMatMulActivation",
+        "Gemm",
+        "GroupQueryAttention",
+        "MatMul",
+        "MultiHeadAttention",
+        "NhwcConv",
+        "NhwcFusedConv",
+    }
+)
+"""Operators whose work is multiply-accumulates in the type of their inputs."""
+
+INTEGER_MACS = frozenset(
+    {
+        "ConvInteger",
+        "DynamicQuantizeLSTM",
+        "DynamicQuantizeMatMul",
+        "MatMulInteger",
+        "MatMulIntegerToFloat",
+        "QAttention",
+        "QGemm",
+        "QLinearConv",
+        "QLinearMatMul",
+    }
+)
+"""Operators that multiply 8-bit integers."""
+
+WEIGHT_ONLY_MACS = frozenset({"MatMulBnb4", "MatMulNBits"})
+"""Operators that unpack stored weights and multiply in floating point (accuracy level 1)."""
+
+_FAMILY = {"float": "FP32", "float16": "FP16", "bfloat16": "BF16", "double": "FP64"}
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """One kernel call. ``inputs`` and ``outputs`` hold (element type, shape)."""
+
+    op: str
+    provider: str | None
+    microseconds: int
+    inputs: tuple[tuple[str, tuple[int, ...]], ...]
+    outputs: tuple[tuple[str, tuple[int, ...]], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """``kernels`` in order of execution, over ``runs`` calls. ``threads`` is how many threads
+    the intra-op pool had, the calling one included; null where the profile does not say."""
+
+    kernels: tuple[Kernel, ...]
+    runs: int
+    threads: int | None
+
+
+def read_profile(path: Path, runs: int) -> Profile:
+    """Return the profile in ``path``.
+
+    Raises EngineError where it is too large, capped, not a profile, or holds another number
+    of calls than the ``runs`` that were made.
+    """
+    if path.stat().st_size > MAX_BYTES:
+        raise EngineError("the runtime's profile is too large to be read")
+    try:
+        return parse_profile(json.loads(path.read_text(encoding="utf-8")), runs)
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError) as fault:
+        raise EngineError(f"the runtime's profile cannot be read: {fault!r}"[:300]) from fault
+
+
+def parse_profile(events: list[dict[str, Any]], runs: int) -> Profile:
+    """Return the profile that ``events`` make up (see :func:`read_profile`)."""
+    if len(events) >= MAX_EVENTS:
+        raise EngineError("the runtime's profile is capped, and so incomplete")
+    held = sum(1 for e in events if e.get("cat") == "Session" and e.get("name") == "model_run")
+    if held != runs:
+        raise EngineError(f"the runtime's profile holds {held} calls, not {runs}")
+    kernels, pools = [], [0]
+    for event in events:
+        if event.get("cat") != "Node" or not event["name"].endswith("_kernel_time"):
+            continue
+        told = event["args"]
+        kernels.append(
+            Kernel(
+                op=str(told.get("op_name", "")),
+                provider=told.get("provider") or None,
+                microseconds=int(event["dur"]),
+                inputs=_types(told.get("input_type_shape")),
+                outputs=_types(told.get("output_type_shape")),
+            )
+        )
+        workers = (told.get("thread_scheduling_stats") or {}).get("sub_threads")
+        if workers is not None:
+            pools.append(1 + len(workers))
+    return Profile(tuple(kernels), held, max(pools) or None)
+
+
+def prove(profile: Profile, own: frozenset[str], assigned: Counter[str] | None) -> Placement:
+    """Return the share of kernel time that ran on the providers in ``own``.
+
+    Time of an unknown provider counts against the claim. ``assigned`` counts graph nodes by
+    provider, as the runtime assigned them; it gives the share of operators, a lesser fact.
+    """
+    spent: Counter[str | None] = Counter()
+    for kernel in profile.kernels:
+        spent[kernel.provider] += kernel.microseconds
+    total = sum(spent.values())
+    nodes = sum(assigned.values()) if assigned else 0
+    op_share = sum(assigned[p] for p in own) / nodes if assigned and nodes else None
+    if total == 0:
+        why = "the profile accounts for no time"
+        return Placement("unproved", None, op_share, None, "profile", why)
+    share = sum(spent[p] for p in own) / total
+    return Placement("proved", share, op_share, _partitions(profile, own), "profile", None)
+
+
+def _partitions(profile: Profile, own: frozenset[str]) -> int:
+    """Return how many unbroken stretches of one call's kernels ran on ``own``."""
+    per_run = len(profile.kernels) // max(1, profile.runs)
+    inside = [kernel.provider in own for kernel in profile.kernels[:per_run]]
+    return sum(1 for i, here in enumerate(inside) if here and (i == 0 or not inside[i - 1]))
+
+
+@dataclass(frozen=True, slots=True)
+class Formats:
+    """Shares of the multiply-accumulate time by format family; ``ran`` is the largest.
+
+    ``ops`` counts kernels of one call, by operator and type of the first input.
+    """
+
+    ran: str | None
+    why: str | None
+    share: dict[str, float]
+    ops: dict[str, int]
+
+
+def formats(profile: Profile, declared: str) -> Formats:
+    """Return which number format did the multiplying, by time.
+
+    ``declared`` names the family of weight-only storage (W8, INT4 …). It holds where weights
+    were unpacked while the graph ran: by a kernel made for it, or by a dequantiser whose
+    result is a multiplier's second operand. Weights that the runtime unpacked once, at load,
+    leave a plain FP32 multiplication, and that is then what ran.
+    """
+    ops: Counter[str] = Counter()
+    spent: Counter[str] = Counter()
+    unpacked: Counter[tuple[int, ...]] = Counter()
+    for kernel in profile.kernels:
+        kind = kernel.inputs[0][0] if kernel.inputs else "none"
+        ops[f"{kernel.op}({kind})"] += 1
+        if kernel.op == "DequantizeLinear" and kernel.outputs:
+            unpacked[kernel.outputs[0][1]] += 1
+        elif kernel.op in INTEGER_MACS:
+            spent["INT8"] += kernel.microseconds
+        elif kernel.op in WEIGHT_ONLY_MACS:
+            spent[declared] += kernel.microseconds
+        elif kernel.op in FLOAT_MACS:
+            family = _FAMILY.get(kind, kind)
+            weight = kernel.inputs[1][1] if len(kernel.inputs) > 1 else None
+            if declared in WEIGHT_ONLY and weight is not None and unpacked[weight] > 0:
+                unpacked[weight] -= 1
+                family = declared
+            spent[family] += kernel.microseconds
+    total = sum(spent.values())
+    per_call = {op: n // profile.runs for op, n in sorted(ops.items())}
+    if total == 0:
+        return Formats(None, "the profile shows no multiply-accumulate work", {}, per_call)
+    shares = {family: us / total for family, us in spent.most_common()}
+    return Formats(next(iter(shares)), None, shares, per_call)
+
+
+WEIGHT_ONLY = frozenset({"W8", "W4", "INT4"})
+"""Families that store weights in few bits and multiply in floating point."""
+
+
+def _types(told: Iterable[dict[str, list[int]]] | None) -> tuple[tuple[str, tuple[int, ...]], ...]:
+    found = []
+    for entry in told or ():
+        for kind, shape in entry.items():
+            found.append((kind, tuple(shape)))
+    return tuple(found)
