@@ -1,0 +1,1 @@
+"""Granite Embedding 30M: sentence embeddings by a six-layer RoBERTa encoder."""
