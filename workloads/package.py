@@ -65,7 +65,8 @@ class EvalInput:
 class Network:
     """A network whose weights and references are final.
 
-    ``references`` and ``means``: output name -> float array [n, ...] and [...]. ``emulated``
+    ``references`` and ``means``: output name -> float array [n, ...] and [...]; an embedding
+    also has the integer ``positions`` of its token states, and no mean of those. ``emulated``
     runs the half-precision emulation.
     """
 
@@ -114,6 +115,16 @@ class Part:
         return {"files": list(self.files.values()), "workloads": self.workloads}
 
 
+def _kept(reference: Array) -> Array:
+    """A reference as it is stored: float16, or int32 where it holds positions."""
+    return reference.astype("<i4" if np.issubdtype(reference.dtype, np.integer) else "<f2")
+
+
+def _reference_path(workload: str, output: str, reference: Array) -> str:
+    suffix = {"f": "f16", "i": "i32"}[reference.dtype.kind]
+    return f"{workload}/{output}.reference.{suffix}"
+
+
 def _entry(path: str, data: bytes) -> Document:
     return {"path": path, "size": len(data), "sha256": hashlib.sha256(data).hexdigest()}
 
@@ -146,9 +157,9 @@ def ship(network: Network, root: Path, part: Part) -> dict[str, Run]:
         else:
             part.shipped(root, tensor.path, tensor.array.tobytes())
     for output, reference in network.references.items():
-        part.shipped(root, f"{name}/{output}.reference.f16", reference.astype("<f2").tobytes())
-        mean = network.means[output].astype("<f4")
-        part.shipped(root, f"{name}/{output}.mu.f32", mean.tobytes())
+        part.shipped(root, _reference_path(name, output, reference), _kept(reference).tobytes())
+    for output, mean in network.means.items():
+        part.shipped(root, f"{name}/{output}.mu.f32", mean.astype("<f4").tobytes())
     with tempfile.TemporaryDirectory(prefix="npumark-network-") as temporary:
         folder = Path(temporary) / name
         folder.mkdir()
@@ -208,8 +219,8 @@ def measure(network: Network, outputs: Outputs) -> Run:
 
     Raises ValueError where the outputs cannot be judged.
     """
-    references = [array.astype("<f2") for array in network.references.values()]
-    means = [network.means[name].astype("<f4") for name in network.references]
+    references = [_kept(array) for array in network.references.values()]
+    means = [mean.astype("<f4") for mean in network.means.values()]
     judged = accumulator(network.task, references, means, network.parameters)
     for index in range(len(references[0])):
         judged.add(index, outputs(index))
@@ -247,12 +258,12 @@ def _document(network: Network, gates: Mapping[str, GateSpec], runs: Mapping[str
         for x in network.inputs
     ]
     references = [
-        stored(output, f"{name}/{output}.reference.f16", array, "float16")
+        stored(output, _reference_path(name, output, array), array, _kept(array).dtype.name)
         for output, array in network.references.items()
     ]
     means = [
-        stored(output, f"{name}/{output}.mu.f32", network.means[output], "float32")
-        for output in network.references
+        stored(output, f"{name}/{output}.mu.f32", mean, "float32")
+        for output, mean in network.means.items()
     ]
     return {
         "id": name,
