@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 from npumark.orchestrator.interrupts import Interrupts
@@ -40,7 +39,6 @@ def discover(
     limits: WorkerLimits,
     interrupts: Interrupts,
     marker: str,
-    logs: Path | None = None,
     parallel: int = 2,
 ) -> tuple[Found, ...]:
     """Probe ``runtimes`` and return every engine, available or not, in order of registration.
@@ -56,7 +54,6 @@ def discover(
             deadline_s=limits.probe_deadline_s,
             interrupts=interrupts,
             marker=f"{marker}/probe-{runtime.name}",
-            log_path=logs / f"probe-{runtime.name}.log" if logs else None,
         )
 
     with interrupts.deferred(), ThreadPoolExecutor(max(1, parallel)) as pool:

@@ -8,6 +8,7 @@ listens, so that nothing is lost half-way.
 
 from __future__ import annotations
 
+import queue
 import signal
 import socket
 import sys
@@ -90,6 +91,16 @@ class Interrupts:
         """Raise KeyboardInterrupt where a signal has come."""
         if self.count:
             raise KeyboardInterrupt
+
+    def wait(self, seconds: float) -> None:
+        """Sleep. Raises KeyboardInterrupt as soon as a signal comes."""
+        inbox: queue.SimpleQueue[int] = queue.SimpleQueue()
+        with self.deferred(inbox.put):
+            try:
+                inbox.get(timeout=max(0.0, seconds))
+            except queue.Empty:
+                return
+        raise KeyboardInterrupt
 
     def trigger(self, name: str = "SIGINT") -> None:
         """Act as if a signal had come (tests, embedding programs)."""

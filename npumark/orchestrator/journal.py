@@ -105,6 +105,8 @@ class Replay:
     facts: dict[str, Any] = field(default_factory=dict)
     resumed: list[dict[str, Any]] = field(default_factory=list)
     in_flight: dict[str, Any] | None = None
+    spent_ns: dict[str, int] = field(default_factory=dict)
+    throttled: dict[str, int | None] = field(default_factory=dict)
     finished: bool = False
     last_ns: int = 0
 
@@ -121,6 +123,8 @@ def replay(lines: tuple[Line, ...]) -> Replay:
             attempt = body["attempt"]
             state.attempts.setdefault(entry_key(body), []).append(attempt)
             state.in_flight = None
+            state.spent_ns = body.get("spent_ns", {})
+            state.throttled = body.get("throttled", {})
             ended = int(attempt["started_ns"]) + int(attempt["wall_ns"])
             state.last_ns = max(state.last_ns, ended)
         elif line.kind == "fact":

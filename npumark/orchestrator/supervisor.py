@@ -27,6 +27,9 @@ from npumark.orchestrator.worker_env import worker_environment
 from npumark.policy import WorkerLimits
 from npumark.worker.protocol import MAX_RESULT_BYTES, Job, Result, Status, decode_result
 
+_OURS: frozenset[Status] = frozenset({"timeout", "no_result", "interrupted", "skipped"})
+"""Only this side can say these of a worker. One that says them of itself has failed."""
+
 _Ending = Literal["exit", "deadline", "interrupt", "too_large"]
 
 
@@ -195,6 +198,9 @@ class _Supervision:
             return "no_result", f"the result is not whole ({len(raw)} bytes): {fault}"[:300], None
         if result.status not in get_args(Status):
             return "no_result", f"the result has an unknown status {result.status!r}"[:300], None
+        if result.status in _OURS:
+            why = f"the worker ended by itself as {result.status}: {result.why}"[:300]
+            return "crashed", why, None
         if self._job.kind == "measure" and result.status == "ok" and result.measurement is None:
             return "no_result", "the result claims success without a measurement", None
         return result.status, result.why, result

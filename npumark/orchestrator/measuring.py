@@ -1,0 +1,172 @@
+"""The measuring loop: ask the scheduler, run one worker, write it down, ask again."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from npumark.orchestrator.attempts import attempt_of
+from npumark.orchestrator.book import Book
+from npumark.orchestrator.clock import RunClock, SleepWatch
+from npumark.orchestrator.events import AttemptEnded, AttemptStarted, Event, Stage
+from npumark.orchestrator.interrupts import Interrupts
+from npumark.orchestrator.jobs import JobMaker, Stamp
+from npumark.orchestrator.redaction import redact, replacements
+from npumark.orchestrator.schedule import Done, Run, Wait, next_action, time_left
+from npumark.orchestrator.supervisor import supervise
+from npumark.score.planned import Planned
+from npumark.worker.protocol import Job
+
+_UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
+
+Tell = Callable[[Event], None]
+
+
+@dataclass(slots=True)
+class Measuring:
+    """Carries a run from where its book stands to its end.
+
+    ``stamps`` are those of the pack's files as this run hashed them. ``deadline_ns``, on the
+    run's clock, is where a time budget ends.
+    """
+
+    book: Book
+    jobs: JobMaker
+    clock: RunClock
+    interrupts: Interrupts
+    marker: str
+    tell: Tell
+    stamps: dict[str, Stamp] = field(default_factory=dict)
+    deadline_ns: int | None = None
+
+    def overhead(self) -> None:
+        """Measure once per run what the harness itself costs per call."""
+        if self.book.harness:
+            return
+        planned = next((p for p in self.book.plan if p.skip is None), None)
+        if planned is None:
+            self.book.harness = {"overhead_ns": None, "why": "nothing is measured"}
+            return
+        self.tell(Stage("overhead", "Measuring the harness itself"))
+        found = self.jobs.engines[planned.engine]
+        job = Job(
+            kind="overhead",
+            engine_ref=found.runtime.ref,
+            engine_id=planned.engine,
+            options=found.info.options,
+            threads=self.jobs.threads,
+        )
+        with self.spending("overhead"):
+            outcome = supervise(
+                job,
+                limits=self.book.policy.worker,
+                deadline_s=self.book.policy.worker.probe_deadline_s,
+                interrupts=self.interrupts,
+                marker=f"{self.marker}/overhead",
+                log_path=self.book.folder.logs / "overhead.log",
+            )
+        self.interrupts.check()
+        result = outcome.result
+        harness: dict[str, Any]
+        if result is not None and outcome.status == "ok" and result.harness:
+            harness = {"overhead_ns": dict(result.harness), "engine": planned.engine}
+        else:
+            harness = {"overhead_ns": None, "why": outcome.why or "nothing was measured"}
+        self.book.harness = harness
+        self.book.fact("harness", harness)
+
+    def run(self) -> None:
+        """Run attempts until every entry is done or the time budget ends the run.
+
+        Raises KeyboardInterrupt as soon as a signal has come; what was measured until then is
+        on the disk.
+        """
+        book = self.book
+        while True:
+            self.interrupts.check()
+            action = next_action(
+                book.plan,
+                book.judged,
+                self.clock.now_ns(),
+                book.policy,
+                quick=book.request.quick,
+                deadline_ns=self.deadline_ns,
+            )
+            if isinstance(action, Done):
+                return
+            if isinstance(action, Wait):
+                self._wait(action)
+            else:
+                self._attempt(action)
+
+    @contextmanager
+    def spending(self, stage: str) -> Iterator[None]:
+        """Count the time of a stretch outside attempts under ``stage``."""
+        began = time.monotonic_ns()
+        try:
+            yield
+        finally:
+            spent = self.book.spent_ns
+            spent[stage] = spent.get(stage, 0) + time.monotonic_ns() - began
+
+    def _wait(self, action: Wait) -> None:
+        left_ns = action.until_ns - self.clock.now_ns()
+        self.tell(
+            Stage(
+                "spacing",
+                f"Waiting: two attempts of {action.entry} start apart",
+                until_ns=time.monotonic_ns() + max(0, left_ns),
+            )
+        )
+        with self.spending("spacing"):
+            self.interrupts.wait(left_ns / 1e9)
+
+    def _attempt(self, action: Run) -> None:
+        book, planned, n = self.book, action.entry, action.n
+        job = self.jobs.measure(planned, n, self.stamps, self._path("samples", planned, n, "i64"))
+        left = time_left(
+            book.plan, book.judged, self.clock.now_ns(), book.policy, quick=book.request.quick
+        )
+        book.journal.append(
+            "starting",
+            {
+                "entry": list(planned.key),
+                "n": n,
+                "seed": job.seed,
+                "started_ns": self.clock.now_ns(),
+            },
+        )
+        self.tell(AttemptStarted(planned, n, book.done(), left.attempts, left.seconds))
+        watch = SleepWatch()
+        outcome = supervise(
+            job,
+            limits=book.policy.worker,
+            deadline_s=book.policy.worker.attempt_deadline_s,
+            interrupts=self.interrupts,
+            marker=f"{self.marker}/{'/'.join(planned.key)}/{n}",
+            log_path=self._path("logs", planned, n, "log"),
+        )
+        known = replacements()
+        attempt = attempt_of(
+            n,
+            job.seed,
+            outcome,
+            self.clock,
+            slept_ns=watch.slept_ns(),
+            redact=lambda text: redact(text, known),
+        )
+        with self.interrupts.deferred():
+            if outcome.result is not None:
+                self.stamps.update(outcome.result.stamps)
+            judged = book.enter(planned, attempt)
+        self.tell(AttemptEnded(planned, attempt, judged.tops, judged.can_count, judged.why_not))
+
+    def _path(self, kind: str, planned: Planned, n: int, suffix: str) -> Path:
+        name = _UNSAFE.sub("-", ".".join(planned.key))
+        folder = self.book.folder.samples if kind == "samples" else self.book.folder.logs
+        return folder / f"{name}.{n}.{suffix}"

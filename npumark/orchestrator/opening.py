@@ -1,0 +1,307 @@
+"""Opening the book of a run: a new one from its preparation, a stopped one from its journal."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from pydantic import ValidationError
+
+from npumark import paths
+from npumark.errors import IntegrityError, UsageError
+from npumark.orchestrator import resume
+from npumark.orchestrator.attempts import killed_attempt
+from npumark.orchestrator.book import Book, machine_facts, now, suite_of
+from npumark.orchestrator.clock import RunClock
+from npumark.orchestrator.discover import Found, Runtime
+from npumark.orchestrator.journal import (
+    SCHEMA,
+    Journal,
+    Replay,
+    entry_key,
+    read_journal,
+    replay,
+)
+from npumark.orchestrator.preparation import Prepared
+from npumark.orchestrator.request import RunRequest
+from npumark.orchestrator.surroundings import Throttling, rejoin
+from npumark.orchestrator.survey import Survey
+from npumark.pack.manifest import Manifest
+from npumark.pack.verify import EnsureResult
+from npumark.policy import Policy
+from npumark.record.history import LATEST, RunFolder, find, list_runs, run_folder, runs_dir
+from npumark.record.model import (
+    Attempt,
+    EngineRecord,
+    Environment,
+    Processor,
+    ResumeEvent,
+    Suite,
+)
+from npumark.score.derive import engine_facts
+from npumark.score.planned import Planned
+from npumark.worker.protocol import EngineInfo
+
+_CHANGEABLE = frozenset(
+    {"resume", "out", "force", "time_budget_s", "strict", "wait_idle", "skip_preconditions", "argv"}
+)
+"""What a resumption may ask for itself; all else is as the run was begun."""
+
+
+def begin(
+    prepared: Prepared,
+    pack: EnsureResult,
+    environment: Environment,
+    clock: RunClock,
+    threads: int,
+    spent_ns: dict[str, int],
+) -> Book:
+    """Make a new run's folder with its journal's header in it, whole or not at all."""
+    root = paths.make(runs_dir())
+    created = now()
+    run_id = f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(3)}"
+    used = _used(prepared.plan)
+    found = [f for f in prepared.survey.found if f.info.available and f.info.id in used]
+    suite = suite_of(prepared.manifest, verified=pack.verified, why_not=pack.why_not)
+    machine = machine_facts()
+    header: dict[str, Any] = {
+        "schema": SCHEMA,
+        "run_id": run_id,
+        "created": created,
+        "origin_ns": clock.origin_ns,
+        "wall_ns": time.time_ns() - clock.now_ns(),
+        "request": resume.request_to_json(prepared.request),
+        "plan": resume.plan_to_json(prepared.plan),
+        "engines": [asdict(f) for f in found],
+        "owner": {f.info.id: prepared.survey.owner[f.info.id] for f in found},
+        "processors": [p.model_dump(mode="json") for p in prepared.survey.processors],
+        "machine": machine,
+        "suite": suite.model_dump(mode="json"),
+        "environment": environment.model_dump(mode="json"),
+        "threads": threads,
+        "state": resume.state_now(prepared.manifest, prepared.policy, prepared.survey.infos),
+    }
+    unborn = RunFolder(root / f".{run_id}")
+    try:
+        for place in (unborn.path, unborn.samples, unborn.logs):
+            place.mkdir()
+        with Journal(unborn.journal) as journal:
+            journal.append("header", header)
+        folder = run_folder(run_id)
+        unborn.path.rename(folder.path)
+    except OSError as fault:
+        raise paths.unwritable(root / run_id, fault) from fault
+    throttling = Throttling({})
+    return Book(
+        folder=folder,
+        journal=Journal(folder.journal),
+        run_id=run_id,
+        created=created,
+        request=prepared.request,
+        policy=prepared.policy,
+        manifest=prepared.manifest,
+        plan=prepared.plan,
+        engines=_engine_records(found, prepared.survey.owner, threads),
+        processors=prepared.survey.processors,
+        machine=machine,
+        suite=suite,
+        environment=environment,
+        spent_ns=spent_ns,
+        throttled=throttling.total,
+    )
+
+
+def stopped_run(request: RunRequest) -> tuple[RunFolder, Replay]:
+    """Return the run that ``--resume`` means and what its journal says.
+
+    ``last`` is the newest that is not complete. Raises UsageError where there is none, where
+    it is complete, or where the request would change what it was begun as.
+    """
+    odd = [
+        f"--{name.replace('_', '-')}"
+        for name, value in asdict(request).items()
+        if name not in _CHANGEABLE and value != getattr(RunRequest(), name)
+    ]
+    if odd:
+        raise UsageError(
+            f"--resume completes a run as it was begun; it cannot take {', '.join(sorted(odd))}",
+            "Leave that out, or start a new run.",
+        )
+    folder = _newest_stopped() if request.resume == LATEST else find(str(request.resume))
+    if not folder.journal.exists():
+        raise UsageError(f"the run {folder.run_id} has no journal to resume from")
+    told = replay(read_journal(folder.journal))
+    if told.finished:
+        raise UsageError(
+            f"the run {folder.run_id} is complete",
+            f"`npumark report {folder.run_id}` shows it.",
+        )
+    return folder, told
+
+
+def resumed_request(request: RunRequest, told: Replay) -> RunRequest:
+    """Return what a resumed run asks for: as it was begun, but for what may change."""
+    try:
+        begun = resume.request_from_json(told.header["request"])
+    except (TypeError, KeyError, AttributeError) as fault:
+        raise _unreadable(fault) from fault
+    return replace(
+        begun,
+        resume=request.resume,
+        out=request.out or begun.out,
+        force=request.force or begun.force,
+        time_budget_s=request.time_budget_s,
+        strict=request.strict,
+        wait_idle=request.wait_idle,
+        skip_preconditions=request.skip_preconditions or begun.skip_preconditions,
+    )
+
+
+def planned_before(told: Replay, manifest: Manifest) -> tuple[Planned, ...]:
+    """Return a stopped run's plan. Raises UsageError where the pack no longer has all of it."""
+    try:
+        plan = resume.plan_from_json(told.header["plan"])
+    except (TypeError, KeyError) as fault:
+        raise _unreadable(fault) from fault
+    for planned in plan:
+        workload = manifest.workloads.get(planned.workload)
+        if workload is None or planned.graph_variant not in {v.id for v in workload.variants}:
+            raise UsageError(
+                f"the pack no longer has {planned.workload}/{planned.graph_variant}, "
+                "which this run measures",
+                "Start a new run.",
+            )
+    return plan
+
+
+def reopen(
+    folder: RunFolder,
+    told: Replay,
+    request: RunRequest,
+    policy: Policy,
+    manifest: Manifest,
+    plan: tuple[Planned, ...],
+    survey: Survey,
+    pack: EnsureResult,
+    environment: Environment,
+) -> tuple[Book, RunClock]:
+    """Open a stopped run's book again: attempts replayed, the resumption written down.
+
+    The attempt that was in flight when npumark was killed is entered as interrupted.
+    """
+    header = told.header
+    try:
+        used = _used(plan)
+        state = resume.state_now(manifest, policy, survey.infos)
+        changed = resume.changes(header["state"], state, used)
+        clock = _clock(told, rebooted="boot" in changed)
+        at_ns = max(clock.now_ns(), told.last_ns)
+        throttling = Throttling(told.throttled)
+        before = Suite.model_validate(header["suite"])
+        book = Book(
+            folder=folder,
+            journal=Journal(folder.journal),
+            run_id=header["run_id"],
+            created=header["created"],
+            request=request,
+            policy=policy,
+            manifest=manifest,
+            plan=plan,
+            engines=_engine_records(engines_before(told).values(), header["owner"], threads(told)),
+            processors=tuple(Processor.model_validate(p) for p in header["processors"]),
+            machine=header["machine"],
+            suite=suite_of(
+                manifest,
+                verified=before.verified and pack.verified,
+                why_not=before.why_not or pack.why_not,
+            ),
+            environment=rejoin(_environment(told), environment),
+            resumed=[
+                *(ResumeEvent(at_ns=r["at_ns"], changed=r["changed"]) for r in told.resumed),
+                ResumeEvent(at_ns=at_ns, changed=changed),
+            ],
+            harness=told.facts.get("harness", {}),
+            spent_ns=dict(told.spent_ns),
+            throttled=throttling.total,
+        )
+        by_key = {p.key: p for p in plan}
+        for key, attempts in told.attempts.items():
+            for attempt in attempts:
+                book.take(by_key[key], Attempt.model_validate(attempt))
+    except (KeyError, TypeError, ValidationError) as fault:
+        raise _unreadable(fault) from fault
+    book.journal.append(
+        "resumed",
+        {
+            "at_ns": at_ns,
+            "changed": changed,
+            "origin_ns": clock.origin_ns,
+            "wall_ns": time.time_ns() - clock.now_ns(),
+            "environment": book.environment.model_dump(mode="json"),
+        },
+    )
+    if told.in_flight is not None:
+        flown = told.in_flight
+        killed = killed_attempt(flown["n"], flown["seed"], flown["started_ns"])
+        book.enter(by_key[entry_key(flown)], killed)
+    return book, clock
+
+
+def engines_before(told: Replay) -> dict[str, Found]:
+    """Return the engines that a stopped run measures, as its first probes described them."""
+    try:
+        return {e["info"]["id"]: _found(e) for e in told.header["engines"]}
+    except (KeyError, TypeError) as fault:
+        raise _unreadable(fault) from fault
+
+
+def threads(told: Replay) -> int:
+    return int(told.header["threads"])
+
+
+def _clock(told: Replay, *, rebooted: bool) -> RunClock:
+    last = told.resumed[-1] if told.resumed else told.header
+    then = int(last["wall_ns"]) + told.last_ns
+    return RunClock.resume(
+        int(last["origin_ns"]), told.last_ns, time.time_ns() - then, rebooted=rebooted
+    )
+
+
+def _environment(told: Replay) -> Environment:
+    last = told.resumed[-1] if told.resumed else told.header
+    return Environment.model_validate(last["environment"])
+
+
+def _found(doc: Mapping[str, Any]) -> Found:
+    info = dict(doc["info"])
+    for name in ("variants", "extra_variants"):
+        info[name] = tuple(info[name])
+    return Found(EngineInfo(**info), Runtime(**doc["runtime"]))
+
+
+def _engine_records(
+    found: Iterable[Found], owner: Mapping[str, str], thread_count: int
+) -> tuple[EngineRecord, ...]:
+    return tuple(engine_facts(f.info, owner[f.info.id], {"threads": thread_count}) for f in found)
+
+
+def _used(plan: tuple[Planned, ...]) -> set[str]:
+    return {p.engine for p in plan}
+
+
+def _newest_stopped() -> RunFolder:
+    for row in list_runs():
+        if row.state != "complete" and row.folder.journal.exists():
+            return row.folder
+    raise UsageError("there is no stopped run to resume", "`npumark run` starts a new one.")
+
+
+def _unreadable(fault: Exception) -> IntegrityError:
+    return IntegrityError(
+        f"the journal of this run does not fit this version of npumark ({fault!r})"[:300],
+        "It cannot be resumed; start a new run.",
+    )

@@ -1,0 +1,131 @@
+"""What a run stands on before it measures: manifest, engines, plan, a verified pack."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from npumark.errors import PackError, UsageError
+from npumark.orchestrator.events import Event, PlanMade, Stage
+from npumark.orchestrator.interrupts import Interrupts
+from npumark.orchestrator.lists import load_known_crashes, load_ladder
+from npumark.orchestrator.plan import Estimate, Host, estimate, files_read, make_plan
+from npumark.orchestrator.request import RunRequest
+from npumark.orchestrator.survey import Survey, probe_all
+from npumark.pack import store
+from npumark.pack.manifest import Manifest, load_manifest
+from npumark.pack.materialize import with_needs
+from npumark.pack.progress import Progress
+from npumark.pack.verify import EnsureResult, ensure
+from npumark.policy import Policy
+from npumark.score.planned import Planned
+
+Tell = Callable[[Event], None]
+
+_STAGES = {
+    "wait": ("materialise", "Waiting for the pack"),
+    "verify": ("verify", "Checking the pack"),
+    "write": ("materialise", "Making the pack's files"),
+}
+_STEP = 8 << 20
+"""Bytes between two progress events: enough for a smooth bar, few enough to cost nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A request with all that its plan was made from."""
+
+    request: RunRequest
+    policy: Policy
+    manifest: Manifest
+    survey: Survey
+    plan: tuple[Planned, ...]
+    estimate: Estimate
+
+
+def prepare(
+    request: RunRequest, policy: Policy, interrupts: Interrupts, marker: str, tell: Tell
+) -> Prepared:
+    """Load the manifest, probe the engines and make the plan.
+
+    Raises UsageError, NothingToMeasure and PackError as their parts do.
+    """
+    manifest = manifest_of(request)
+    tell(Stage("discover", "Looking for engines"))
+    found = probe_all(request.virtual, policy, interrupts, marker)
+    plan = make_plan(
+        manifest,
+        found.infos,
+        request,
+        policy,
+        ladder=load_ladder(request.ladder or "default"),
+        known_crashes=load_known_crashes(),
+        host=Host(sys.platform, psutil.virtual_memory().available),
+    )
+    projected = estimate(plan, manifest, policy, quick=request.quick)
+    tell(PlanMade(plan, projected.seconds[0]))
+    return Prepared(request, policy, manifest, found, plan, projected)
+
+
+def manifest_of(request: RunRequest) -> Manifest:
+    """Return the manifest a request names. Raises UsageError where it cannot be read."""
+    try:
+        return load_manifest(request.manifest)
+    except OSError as fault:
+        reason = fault.strerror or str(fault)
+        if request.manifest is None:
+            raise PackError(
+                f"the pack's manifest cannot be read: {reason}", "Reinstall npumark."
+            ) from fault
+        raise UsageError(
+            f"the manifest {request.manifest} cannot be read: {reason}",
+            "Name a manifest that this user may read.",
+        ) from fault
+
+
+def ensure_pack(manifest: Manifest, plan: tuple[Planned, ...], tell: Tell) -> EnsureResult:
+    """Verify what the plan reads and make what is missing; see ``pack.verify.ensure``."""
+    told: dict[str, int] = {}
+
+    def progress(step: Progress) -> None:
+        name, text = _STAGES[step.stage]
+        if step.stage == "wait":
+            tell(Stage(name, step.note or text))
+        elif step.done >= step.total or step.done - told.get(step.stage, -_STEP) >= _STEP:
+            told[step.stage] = step.done
+            tell(Stage(name, text, step.done, step.total))
+
+    return ensure(manifest, files_read(plan, manifest), progress)
+
+
+def missing_bytes(manifest: Manifest, plan: tuple[Planned, ...]) -> int:
+    """Return how many bytes the first run of a plan writes into the pack: files that are not
+    there in their size. Nothing is hashed and nothing written."""
+    root = store.pack_root(manifest)
+    return sum(
+        file.size
+        for path in with_needs(manifest, files_read(plan, manifest))
+        if _size(root / (file := manifest.files[path]).path) != file.size
+    )
+
+
+def resident_bytes(manifest: Manifest, plan: tuple[Planned, ...]) -> int | None:
+    """Return the most that one attempt keeps in memory at the least: the files it reads."""
+    sizes = [
+        sum(manifest.files[path].size for path in set(workload.files(planned.graph_variant)))
+        for planned in plan
+        if planned.skip is None
+        for workload in (manifest.workloads[planned.workload],)
+    ]
+    return max(sizes, default=None)
+
+
+def _size(path: Path) -> int | None:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return None

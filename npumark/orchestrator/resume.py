@@ -1,0 +1,82 @@
+"""What must not change between the parts of one run, and what did (pure but for ``state_now``)."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import npumark
+from npumark.machine import identity, power
+from npumark.orchestrator.request import RunRequest
+from npumark.pack.manifest import Manifest
+from npumark.policy import Policy
+from npumark.score.planned import Planned
+from npumark.worker.protocol import EngineInfo
+
+_PATHS = ("out", "manifest", "virtual")
+_LISTS = ("engines", "workloads", "variants", "argv")
+
+
+def state_now(manifest: Manifest, policy: Policy, engines: Iterable[EngineInfo]) -> dict[str, Any]:
+    """Return what two parts of a run must share: boot, versions, power state, pack, policy."""
+    return {
+        "boot": identity.boot().value,
+        "power": {"source": power.source().value, "profile": power.profile().value},
+        "pack": manifest.sha256,
+        "policy": policy.sha256,
+        "npumark": npumark.__version__,
+        "python": sys.version.split()[0],
+        "engines": {
+            e.id: {"version": e.version, "versions": dict(e.versions), "device": e.processor}
+            for e in engines
+            if e.available
+        },
+    }
+
+
+def changes(before: Mapping[str, Any], now: Mapping[str, Any], used: Iterable[str]) -> list[str]:
+    """Return what changed, by name; only engines that the plan ``used`` matter.
+
+    A boot that cannot be identified counts as another one: it is not known to be the same.
+    """
+    changed = [
+        name
+        for name in ("boot", "power", "pack", "policy", "npumark", "python")
+        if before.get(name) != now.get(name)
+    ]
+    if now.get("boot") is None and "boot" not in changed:
+        changed.insert(0, "boot")
+    old, new = before.get("engines", {}), now.get("engines", {})
+    changed += [f"engine {e}" for e in sorted(set(used)) if old.get(e) != new.get(e)]
+    return changed
+
+
+def request_to_json(request: RunRequest) -> dict[str, Any]:
+    """Return a request as JSON values, its paths absolute."""
+    doc = asdict(request)
+    for name in _PATHS:
+        if doc[name] is not None:
+            doc[name] = str(Path(doc[name]).absolute())
+    return doc
+
+
+def request_from_json(doc: Mapping[str, Any]) -> RunRequest:
+    """Return the request that ``request_to_json`` wrote. Raises TypeError for another form."""
+    fields = dict(doc)
+    for name in _PATHS:
+        fields[name] = Path(fields[name]) if fields[name] is not None else None
+    for name in _LISTS:
+        fields[name] = tuple(fields[name]) if fields[name] is not None else None
+    return RunRequest(**fields)
+
+
+def plan_to_json(plan: Iterable[Planned]) -> list[dict[str, Any]]:
+    return [asdict(planned) for planned in plan]
+
+
+def plan_from_json(doc: Iterable[Mapping[str, Any]]) -> tuple[Planned, ...]:
+    """Return the plan that ``plan_to_json`` wrote. Raises TypeError for another form."""
+    return tuple(Planned(**entry) for entry in doc)

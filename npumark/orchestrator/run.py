@@ -1,0 +1,290 @@
+"""A run from request to record: what ``npumark run`` calls.
+
+Order: the output is checked, the machine locked, engines probed, the plan made, the pack
+verified, the machine watched; then attempts run one by one, each on the disk before the next.
+"""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from npumark import paths
+from npumark.errors import Interrupted, NpumarkError, SetupError
+from npumark.machine import cpu_limits
+from npumark.orchestrator import opening, surroundings
+from npumark.orchestrator.awake import KeepAwake
+from npumark.orchestrator.book import Book
+from npumark.orchestrator.clock import NS, RunClock
+from npumark.orchestrator.discover import Found
+from npumark.orchestrator.events import Checked, Event, Listener, PlanMade, Saved, Stage
+from npumark.orchestrator.exit_code import exit_code
+from npumark.orchestrator.interrupts import Interrupts
+from npumark.orchestrator.jobs import JobMaker
+from npumark.orchestrator.journal import Replay
+from npumark.orchestrator.lock import Holder, measuring
+from npumark.orchestrator.measuring import Measuring
+from npumark.orchestrator.plan import Estimate
+from npumark.orchestrator.preparation import (
+    ensure_pack,
+    manifest_of,
+    missing_bytes,
+    prepare,
+    resident_bytes,
+)
+from npumark.orchestrator.request import RunRequest
+from npumark.orchestrator.survey import Survey, probe_all
+from npumark.pack import store
+from npumark.pack.verify import EnsureResult
+from npumark.policy import Policy, load_policy
+from npumark.record.files import check_output, read_record, write_record
+from npumark.record.history import RunFolder
+from npumark.record.model import Record
+from npumark.score.planned import Planned
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a run came to. ``path`` is the record in the run's own folder."""
+
+    record: Record
+    path: Path
+    exit_code: int
+
+
+@dataclass(frozen=True, slots=True)
+class DryRun:
+    """What a run would do. ``missing_bytes`` would be written to ``pack_root``, whose disk has
+    ``free_bytes`` left."""
+
+    plan: tuple[Planned, ...]
+    survey: Survey
+    estimate: Estimate
+    idle_window_s: float
+    missing_bytes: int
+    free_bytes: int
+    pack_root: Path
+
+
+def execute(
+    request: RunRequest, listen: Listener = lambda _: None, *, policy: Policy | None = None
+) -> Outcome:
+    """Carry out a run, or complete a stopped one, and return its record.
+
+    A signal ends the workers within two seconds; what was measured is saved, and the outcome's
+    exit code is 130. ``policy`` replaces the shipped one (its hash is in the record, which is
+    then never comparable). Raises UsageError, SetupError, NothingToMeasure, PackError before
+    anything is measured, Interrupted where a signal came before then, and SetupError where the
+    disk fails later.
+    """
+    rules = policy or load_policy()
+    tell = _Teller(listen)
+    stopped = opening.stopped_run(request) if request.resume is not None else None
+    asked = opening.resumed_request(request, stopped[1]) if stopped else request
+    _check_out(asked, stopped[0].run_id if stopped else None)
+    words = shlex.join(("npumark", *(request.argv or ("run",))))
+    try:
+        with Interrupts() as interrupts, measuring(words) as holder:
+            if stopped:
+                parts = _resumed(*stopped, asked, rules, interrupts, holder, tell)
+            else:
+                parts = _new(asked, rules, interrupts, holder, tell)
+            return _measure(parts, asked, interrupts, tell)
+    except KeyboardInterrupt:
+        raise Interrupted("stopped before anything was measured") from None
+
+
+def dry_run(
+    request: RunRequest, listen: Listener = lambda _: None, *, policy: Policy | None = None
+) -> DryRun:
+    """Return what a run would do, without writing or measuring anything.
+
+    Raises as ``execute`` does before it measures.
+    """
+    rules = policy or load_policy()
+    _check_out(request, None)
+    try:
+        with Interrupts() as interrupts, measuring("npumark run --dry-run") as holder:
+            prepared = prepare(request, rules, interrupts, holder.marker, _Teller(listen))
+    except KeyboardInterrupt:
+        raise Interrupted("stopped before the plan was made") from None
+    root = store.pack_root(prepared.manifest)
+    place = next(p for p in (root, *root.parents) if p.exists())
+    windows = rules.preconditions
+    return DryRun(
+        plan=prepared.plan,
+        survey=prepared.survey,
+        estimate=prepared.estimate,
+        idle_window_s=windows.quick_idle_window_s if request.quick else windows.idle_window_s,
+        missing_bytes=missing_bytes(prepared.manifest, prepared.plan),
+        free_bytes=shutil.disk_usage(place).free,
+        pack_root=root,
+    )
+
+
+class _Teller:
+    """Passes events on. A listener that fails (its terminal is gone) is not told again: what
+    is shown must not cost what is measured."""
+
+    def __init__(self, listen: Listener) -> None:
+        self._listen: Listener | None = listen
+
+    def __call__(self, event: Event) -> None:
+        if self._listen is None:
+            return
+        try:
+            self._listen(event)
+        except Exception:  # noqa: BLE001 - whatever it is, the run goes on without a view
+            self._listen = None
+
+
+class _Spent:
+    """Time spent before the book of a run is open, by stage."""
+
+    def __init__(self) -> None:
+        self.ns: dict[str, int] = {}
+
+    @contextmanager
+    def on(self, stage: str) -> Iterator[None]:
+        began = time.monotonic_ns()
+        yield
+        self.ns[stage] = self.ns.get(stage, 0) + time.monotonic_ns() - began
+
+
+def _check_out(request: RunRequest, run_id: str | None) -> None:
+    if request.out is not None:
+        check_output(request.out, force=request.force or _is_of_run(request.out, run_id))
+    paths.make(paths.data_dir())
+
+
+def _is_of_run(path: Path, run_id: str | None) -> bool:
+    """Say whether a file is an earlier record of the very run that is being completed."""
+    if run_id is None or not path.exists():
+        return False
+    try:
+        return read_record(path).payload.run_id == run_id
+    except NpumarkError:
+        return False
+
+
+def _new(
+    request: RunRequest, policy: Policy, interrupts: Interrupts, holder: Holder, tell: _Teller
+) -> Measuring:
+    spent = _Spent()
+    with spent.on("discover"):
+        prepared = prepare(request, policy, interrupts, holder.marker, tell)
+    with spent.on("pack"):
+        pack = ensure_pack(prepared.manifest, prepared.plan, tell)
+    with spent.on("preconditions"):
+        resident = resident_bytes(prepared.manifest, prepared.plan)
+        environment = surroundings.look(request, policy, resident, tell)
+    tell(Checked(environment))
+    interrupts.check()
+    clock, threads = RunClock.start(), cpu_limits.thread_count()
+    with interrupts.deferred():
+        book = opening.begin(prepared, pack, environment, clock, threads, spent.ns)
+        book.save()
+    engines = {p.engine: prepared.survey.engine(p.engine) for p in prepared.plan}
+    return _measuring(book, clock, engines, pack, threads, interrupts, holder, tell)
+
+
+def _resumed(
+    folder: RunFolder,
+    told: Replay,
+    request: RunRequest,
+    policy: Policy,
+    interrupts: Interrupts,
+    holder: Holder,
+    tell: _Teller,
+) -> Measuring:
+    manifest = manifest_of(request)
+    plan = opening.planned_before(told, manifest)
+    tell(Stage("discover", "Looking for engines"))
+    survey = probe_all(request.virtual, policy, interrupts, holder.marker)
+    tell(PlanMade(plan, None))
+    pack = ensure_pack(manifest, plan, tell)
+    environment = surroundings.look(request, policy, resident_bytes(manifest, plan), tell)
+    tell(Checked(environment))
+    interrupts.check()
+    with interrupts.deferred():
+        book, clock = opening.reopen(
+            folder, told, request, policy, manifest, plan, survey, pack, environment
+        )
+        book.save()
+    # An engine that is gone is asked all the same: its attempts then say what happened to it.
+    engines = opening.engines_before(told)
+    engines.update({f.info.id: f for f in survey.found if f.info.available})
+    return _measuring(book, clock, engines, pack, opening.threads(told), interrupts, holder, tell)
+
+
+def _measuring(
+    book: Book,
+    clock: RunClock,
+    engines: dict[str, Found],
+    pack: EnsureResult,
+    threads: int,
+    interrupts: Interrupts,
+    holder: Holder,
+    tell: _Teller,
+) -> Measuring:
+    jobs = JobMaker(
+        manifest=book.manifest,
+        policy=book.policy,
+        engines=engines,
+        pack_root=pack.root,
+        cache_root=paths.cache_dir() / "compiled",
+        run_id=book.run_id,
+        quick=book.request.quick,
+        threads=threads,
+    )
+    budget = book.request.time_budget_s
+    deadline = None if budget is None else clock.now_ns() + round(budget * NS)
+    return Measuring(
+        book, jobs, clock, interrupts, holder.marker, tell, dict(pack.stamps), deadline
+    )
+
+
+def _measure(run: Measuring, request: RunRequest, interrupts: Interrupts, tell: _Teller) -> Outcome:
+    """Run the attempts and save what came of them, whatever ends them.
+
+    Signals are deferred throughout: the loop looks for them itself wherever it waits.
+    """
+    book = run.book
+    interrupted = False
+    with interrupts.deferred(), book.journal:
+        try:
+            with KeepAwake() as awake:
+                book.notes["sleep_held_off"] = awake.state()
+                try:
+                    run.overhead()
+                    run.run()
+                except KeyboardInterrupt:
+                    interrupted = True
+                book.notes["sleep_held_off"] = awake.state()
+            record = book.save()
+            if record.payload.complete:
+                book.journal.append("finished", {"at_ns": run.clock.now_ns()})
+            if request.out is not None:
+                mine = _is_of_run(request.out, book.run_id)
+                write_record(request.out, record, force=request.force or mine)
+        except SetupError as fault:
+            raise _kept(fault, book) from fault
+        tell(Saved(request.out or book.folder.record, record.payload.complete))
+    peaks = {p.workload for p in book.plan if p.kind == "peak"}
+    code = Interrupted.exit_code if interrupted else exit_code(record.payload, peaks)
+    return Outcome(record, book.folder.record, code)
+
+
+def _kept(fault: SetupError, book: Book) -> SetupError:
+    """Tell, beside what went wrong, that what was measured until then is kept."""
+    hint = f"{fault.hint} " if fault.hint else ""
+    return SetupError(
+        fault.message,
+        f"{hint}What was measured is in {book.folder.path}; "
+        f"`npumark run --resume {book.run_id}` completes it.",
+    )

@@ -1,0 +1,93 @@
+"""What can be measured here: the registered runtimes, probed, and the processors behind them."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from npumark.engines.registry import registered
+from npumark.errors import Interrupted, UsageError
+from npumark.machine import identity, processors
+from npumark.orchestrator.discover import Found, Runtime, discover
+from npumark.orchestrator.interrupts import Interrupts
+from npumark.orchestrator.lock import measuring
+from npumark.policy import Policy, load_policy
+from npumark.record.model import Processor
+from npumark.worker.protocol import EngineInfo
+
+VIRTUAL = "virtual"
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """Every engine, available or not; the processors of those that are; ``owner`` maps an
+    available engine to its processor's id."""
+
+    found: tuple[Found, ...]
+    processors: tuple[Processor, ...]
+    owner: dict[str, str]
+
+    @property
+    def infos(self) -> tuple[EngineInfo, ...]:
+        return tuple(f.info for f in self.found)
+
+    def engine(self, engine_id: str) -> Found:
+        """Return the available engine of that id. Raises KeyError."""
+        for found in self.found:
+            if found.info.id == engine_id and found.info.available:
+                return found
+        raise KeyError(engine_id)
+
+
+def survey(virtual: Path | None = None, policy: Policy | None = None) -> Survey:
+    """Probe every registered engine and return what there is (``npumark engines``).
+
+    Holds the measuring lock meanwhile: probing would disturb a measurement. ``virtual`` is the
+    path of a script of virtual engines, which are then the only ones. Raises SetupError where
+    a measurement is running, Interrupted where a signal ended it.
+    """
+    rules = policy or load_policy()
+    try:
+        with Interrupts() as interrupts, measuring("npumark engines") as holder:
+            return probe_all(virtual, rules, interrupts, holder.marker)
+    except KeyboardInterrupt:
+        raise Interrupted("stopped before the engines were known") from None
+
+
+def probe_all(virtual: Path | None, policy: Policy, interrupts: Interrupts, marker: str) -> Survey:
+    """Probe under a lock that is already held; see ``survey``."""
+    usable, refused = runtimes(virtual)
+    found = (
+        *discover(
+            usable,
+            limits=policy.worker,
+            interrupts=interrupts,
+            marker=marker,
+            parallel=min(2, os.cpu_count() or 1),
+        ),
+        *refused,
+    )
+    devices, owner = processors.assign((f.info for f in found), identity.cpu_model().value)
+    return Survey(found, tuple(devices), owner)
+
+
+def runtimes(virtual: Path | None) -> tuple[tuple[Runtime, ...], tuple[Found, ...]]:
+    """Return the runtimes to probe, and those whose registration is at fault as engines that
+    are not available. Raises UsageError where the virtual script does not exist."""
+    if virtual is not None and not virtual.is_file():
+        raise UsageError(f"there is no script of virtual engines at {virtual}")
+    usable: list[Runtime] = []
+    refused: list[Found] = []
+    for entry in registered():
+        if (entry.name == VIRTUAL) != (virtual is not None):
+            continue
+        runtime = Runtime(
+            entry.name, entry.ref, {"script": str(virtual.absolute())} if virtual else {}
+        )
+        if entry.fault is None:
+            usable.append(runtime)
+        else:
+            info = EngineInfo(entry.name, False, entry.fault, entry.name, entry.name, None)
+            refused.append(Found(info, runtime))
+    return tuple(usable), tuple(refused)
