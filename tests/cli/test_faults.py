@@ -1,0 +1,114 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from npumark import errors
+from npumark.cli import app, faults, output
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("NPUMARK_HOME", str(tmp_path / "home"))
+    return tmp_path / "home"
+
+
+def every_error() -> list[type[errors.NpumarkError]]:
+    found = [errors.NpumarkError]
+    for kind in found:
+        found += kind.__subclasses__()
+    return found
+
+
+@pytest.mark.parametrize("kind", every_error())
+def test_every_error_ends_with_its_sentence_next_step_and_status(
+    kind: type[errors.NpumarkError], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert faults.end(kind("it broke", "mend it")) == kind.exit_code
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err == "error: it broke\nnext: mend it\n"
+
+
+def test_an_unforeseen_error_is_one_sentence_and_a_log(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken() -> None:
+        raise ZeroDivisionError("a bug\nin two lines")
+
+    with pytest.raises(ZeroDivisionError) as caught:
+        broken()
+    assert faults.end(caught.value) == 1
+    err = capsys.readouterr().err
+    assert "ZeroDivisionError: a bug in two lines" in err
+    assert "Traceback" not in err
+    (log,) = (home / "data" / "logs").iterdir()
+    assert str(log) in err
+    assert "Traceback" in log.read_text()
+    assert "broken" in log.read_text()
+
+
+def test_a_log_that_cannot_be_kept_hides_nothing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+    monkeypatch.setenv("NPUMARK_HOME", str(blocked))
+    monkeypatch.setattr("tempfile.gettempdir", lambda: str(blocked))
+    assert faults.end(RuntimeError("odd")) == 1
+    assert (
+        capsys.readouterr().err
+        == "error: npumark met an error it does not know: RuntimeError: odd\n"
+    )
+
+
+def test_ctrl_c_ends_with_130(capsys: pytest.CaptureFixture[str]) -> None:
+    assert faults.end(KeyboardInterrupt()) == 130
+    assert capsys.readouterr().err == "error: stopped\n"
+
+
+def test_an_error_inside_a_command_reaches_the_one_place(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken() -> None:
+        raise LookupError("lost")
+
+    monkeypatch.setattr("npumark.record.history.list_runs", broken)
+    assert app.main(["history"]) == 1
+    assert "LookupError: lost" in capsys.readouterr().err
+
+
+def test_a_reader_that_went_away_is_no_error() -> None:
+    code = "from npumark.cli.output import put\nfor _ in range(20000): put('x' * 100 + '\\n')"
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as child:
+        assert child.stdout is not None
+        assert child.stderr is not None
+        child.stdout.readline()
+        child.stdout.close()
+        assert child.stderr.read() == b""
+        assert child.wait() == 0
+
+
+def test_json_refuses_what_json_cannot_hold(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        output.put_json({"score": float("nan")})
+    output.put_json({"score": 0.1})
+    assert json.loads(capsys.readouterr().out) == {"score": 0.1}
+
+
+def test_a_narrow_encoding_loses_a_character_and_not_the_report() -> None:
+    code = "from npumark.cli.output import put; put('0.83 TOPS · █ end\\n')"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        check=True,
+        env={"PYTHONIOENCODING": "ascii", "PATH": ""},
+        cwd=Path(__file__).parents[2],
+    )
+    assert done.stdout == b"0.83 TOPS ? ? end\n"
