@@ -20,9 +20,11 @@ from npumark.record.model import MAX_RECORD_BYTES, SCHEMA, Payload, Record
 def seal(payload: Payload, signatures: dict[str, Any] | None = None) -> Record:
     """Return the record of ``payload`` with its digest.
 
-    Raises IntegrityError where a value has no canonical form (NaN, an integer beyond 2**53).
+    Raises IntegrityError where a value has no canonical form (NaN, an integer beyond 2**53, no
+    JSON type at all).
     """
-    digest = payload_sha256(payload.model_dump(mode="json", by_alias=True))
+    # Plain Python values: the "json" mode would turn a NaN in silence into null.
+    digest = payload_sha256(payload.model_dump(by_alias=True))
     return Record(payload=payload, payload_sha256=digest, signatures=signatures)
 
 
@@ -32,7 +34,7 @@ def encode(record: Record) -> bytes:
     The layout is for people; the digest is over the canonical bytes, which have none.
     Raises IntegrityError where the record is larger than a reader accepts.
     """
-    document = record.model_dump(mode="json", by_alias=True)
+    document = record.model_dump(by_alias=True)
     text = json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False)
     raw = text.encode() + b"\n"
     if len(raw) > MAX_RECORD_BYTES:
