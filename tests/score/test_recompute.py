@@ -1,0 +1,259 @@
+"""A record recomputes exactly, and an edited one does not."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from npumark.orchestrator.request import RunRequest
+from npumark.policy import load_policy
+from npumark.record.model import Attempt, Payload
+from npumark.score.derive import derive
+from npumark.score.recompute import recompute
+from tests import synthetic
+from tests.synthetic import CPU, NPU, Answer, payload_of, simulate
+
+POLICY = load_policy()
+PACK = synthetic.manifest()
+
+
+def mixed(planned: Any, n: int) -> Answer:
+    """One of everything: a death, a failed gate, disagreement, a screened variant."""
+    answer = synthetic.steady(planned, n)
+    rate = answer.ips or 1.0
+    if planned.workload == "peak-s" and planned.variant == "int8-u8s8":
+        return Answer(ips=rate * (1.0, 0.8, 0.9, 1.03, 1.1, 0.7, 1.01, 0.99, 1.02)[n - 1])
+    if planned.workload == "net-1" and planned.variant == "int8-u8s8" and n == 2:
+        return Answer(ips=None, status="crashed")
+    if planned.workload == "net-2" and planned.variant == "fp16":
+        return Answer(ips=rate * 9, measures={"snr_db": 3.0})
+    return answer
+
+
+RUN = simulate(mixed, (CPU, NPU))
+RECORD = payload_of(RUN)
+DOCUMENT = RECORD.model_dump(mode="json", by_alias=True)
+
+
+def verify(document: dict[str, Any]) -> list[str]:
+    return [str(d) for d in recompute(Payload.model_validate(document), PACK, POLICY)]
+
+
+def test_a_run_recomputes_exactly() -> None:
+    assert verify(DOCUMENT) == []
+    assert RECORD.complete
+    assert RECORD.score is not None
+
+
+def test_a_quick_and_a_budgeted_run_recompute_exactly() -> None:
+    quick = payload_of(simulate(mixed, (CPU, NPU), RunRequest(quick=True)))
+    assert verify(quick.model_dump(mode="json", by_alias=True)) == []
+    short = payload_of(simulate(mixed, (CPU, NPU), RunRequest(time_budget_s=100)))
+    assert not short.complete
+    assert short.not_comparable_because == ["no_score", "time_budget"]
+    assert verify(short.model_dump(mode="json", by_alias=True)) == []
+
+
+@pytest.mark.parametrize("limit", [0, 1, 7, 30, 60])
+def test_a_run_cut_short_anywhere_recomputes_exactly(limit: int) -> None:
+    record = payload_of(simulate(mixed, (CPU, NPU), limit=limit))
+    assert verify(record.model_dump(mode="json", by_alias=True)) == []
+
+
+def leaves(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """Return the paths of every number and truth value."""
+    if isinstance(value, dict):
+        return [p for k, v in value.items() for p in leaves(v, (*path, k))]
+    if isinstance(value, list):
+        return [p for i, v in enumerate(value) for p in leaves(v, (*path, i))]
+    return [path] if isinstance(value, int | float) else []
+
+
+def edited(document: Any, path: tuple[Any, ...]) -> Any:
+    """Return the document with the leaf at ``path`` moved by the least that shows."""
+    if not path:
+        if isinstance(document, bool):
+            return not document
+        return document + 1 if isinstance(document, int) else document * (1 + 1e-12) + 1e-300
+    copy = dict(document) if isinstance(document, dict) else list(document)
+    copy[path[0]] = edited(document[path[0]], path[1:])
+    return copy
+
+
+SMALL = payload_of(
+    simulate(
+        mixed,
+        plan=[
+            p for p in RUN.facts.plan if p.engine == CPU.id and p.workload in ("peak-s", "net-1")
+        ],
+    )
+).model_dump(mode="json", by_alias=True)
+"""A run small enough to edit every leaf of."""
+
+RAW = ("plan", "processors", "environment", "resumed", "machine", "harness", "tool")
+
+
+def moves_a_figure(path: tuple[Any, ...]) -> bool:
+    """Whether a leaf is derived, or a fact of an attempt from which a figure follows."""
+    if path[0] in RAW or path[:2] == ("suite", "verified") or "requested" in path:
+        return False
+    if "attempts" not in path[:-1]:
+        return True
+    return path[-1] in {"n", "iterations", "timed_ns", "ips"} or path[-2:] == (
+        "timed_check",
+        "passed",
+    )
+
+
+EDITS = [p for p in leaves(SMALL) if moves_a_figure(p)]
+
+
+def test_there_is_something_to_edit() -> None:
+    kinds = {".".join(str(x) for x in p if isinstance(x, str)) for p in EDITS}
+    assert {
+        "score.tops",
+        "engines.peak.tops",
+        "engines.delivered.networks.net-1.tops",
+        "engines.high_accuracy.tops",
+        "entries.figure.ips",
+        "entries.stats.robust_cv",
+        "entries.gates.standard.margin",
+        "entries.attempts.measurement.timed_ns",
+        "comparable",
+    } <= kinds
+
+
+def test_any_edited_figure_is_named() -> None:
+    missed = [p for p in EDITS if not verify(edited(SMALL, p))]
+    assert missed == []
+
+
+LEADER = next(i for i, p in enumerate(RUN.facts.plan) if p.variant == "int8-u8s8")
+
+
+def edit_attempt(path: tuple[Any, ...], value: Any) -> list[str]:
+    """Return the differences after one field of an entry's third attempt was set."""
+    document = copy.deepcopy(DOCUMENT)
+    place = document["entries"][LEADER]["attempts"][2]
+    for key in path[:-1]:
+        place = place[key]
+    place[path[-1]] = value
+    return verify(document)
+
+
+def test_a_third_attempt_too_soon_after_the_second_is_named() -> None:
+    found = edit_attempt(
+        ("started_ns",), DOCUMENT["entries"][LEADER]["attempts"][1]["started_ns"] + 1
+    )
+    assert any("start 30 s apart" in f for f in found)
+    assert any("overlaps" in f for f in found)
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "says"),
+    [
+        (("measurement", "latency_ns", "p90"), None, "samples"),
+        (("measurement", "latency_ns", "p999"), 10**9, "samples"),
+        (("measurement", "latency_ns", "max"), 1, "ascending"),
+        (("measurement", "latency_ns", "median"), 10**10, "sum to this"),
+        (("measurement", "loop_ns"), 0, "less than timed"),
+        (("measurement", "loop_ns"), 10**12, "more than all"),
+        (("status",), "crashed", "ok if, and only if"),
+        (("pid_exit",), -9, "failed worker"),
+        (("measurement",), None, "ok if, and only if"),
+        (("n",), 7, "recomputed 3"),
+    ],
+)
+def test_an_impossible_attempt_is_named(path: tuple[str, ...], value: Any, says: str) -> None:
+    assert any(says in f for f in edit_attempt(path, value))
+
+
+def remade(change: Callable[[list[Attempt]], Sequence[Attempt]], variant: str) -> list[str]:
+    """Return the differences of a record whose attempts of one entry were tampered with and
+    whose figures were then derived anew."""
+    facts = RUN.facts
+    key = (CPU.id, "peak-s", variant)
+    attempts = {**facts.attempts, key: change(list(facts.attempts[key]))}
+    run = dataclasses.replace(RUN, facts=dataclasses.replace(facts, attempts=attempts))
+    return verify(payload_of(run).model_dump(mode="json", by_alias=True))
+
+
+def test_an_entry_that_stopped_while_its_attempts_disagree_is_named_and_counts_for_nothing() -> (
+    None
+):
+    found = remade(lambda attempts: attempts[:5], "int8-u8s8")
+    assert any("another entry's turn" in f for f in found)
+    facts, key = RUN.facts, (CPU.id, "peak-s", "int8-u8s8")
+    cut = dataclasses.replace(facts, attempts={**facts.attempts, key: facts.attempts[key][:5]})
+    entry = derive(cut, PACK, POLICY).entries[LEADER]
+    assert not entry.counts
+    assert entry.why_not == "incomplete"
+
+
+def test_an_attempt_beyond_the_stop_rule_is_named() -> None:
+    def one_more(attempts: list[Attempt]) -> list[Attempt]:
+        late = attempts[-1].started_ns + 10**13
+        return [*attempts, attempts[-1].model_copy(update={"n": 10, "started_ns": late})]
+
+    assert any("no entry wanted another" in f for f in remade(one_more, "int8-u8s8"))
+
+
+def test_a_dropped_attempt_is_named() -> None:
+    """Leaving the slowest out and renumbering the rest changes whose turn it was."""
+
+    def without_the_slowest(attempts: list[Attempt]) -> list[Attempt]:
+        kept = [*attempts[:1], *attempts[2:]]
+        return [a.model_copy(update={"n": i}) for i, a in enumerate(kept, start=1)]
+
+    assert any("another entry's turn" in f for f in remade(without_the_slowest, "int8-u8s8"))
+
+
+@pytest.mark.parametrize(
+    ("change", "path"),
+    [
+        ({"policy_sha256": "0" * 64}, "policy_sha256"),
+        ({"formula_sha256": "0" * 64}, "formula_sha256"),
+        ({"score_version": "3.1"}, "score_version"),
+        ({"finished": "2026-11-30T11:00:00Z"}, "finished"),
+        ({"environment": {**DOCUMENT["environment"], "noisy": True}}, "environment.noisy"),
+        ({"suite": {**DOCUMENT["suite"], "manifest_sha256": "1"}}, "suite.manifest_sha256"),
+        ({"suite": {**DOCUMENT["suite"], "verified": False}}, "comparable"),
+        ({"processors": []}, "engines[0].processor"),
+        ({"engines": []}, "entries[0].engine"),
+        ({"entries": [*DOCUMENT["entries"], DOCUMENT["entries"][0]]}, "entries["),
+        ({"where_time_went_ns": {}}, "where_time_went_ns.loop"),
+        ({"warnings": ["noisy"]}, "warnings"),
+        ({"plan": {**DOCUMENT["plan"], "quick": True}}, "not_comparable_because"),
+    ],
+)
+def test_a_changed_fact_of_the_run_is_named(change: dict[str, Any], path: str) -> None:
+    found = verify({**DOCUMENT, **change})
+    assert any(f.startswith(path) for f in found), found
+
+
+def test_warnings_of_the_runs_own_are_left_alone() -> None:
+    assert verify({**DOCUMENT, "warnings": [*DOCUMENT["warnings"], "two_wheels"]}) == []
+
+
+@pytest.mark.parametrize("field", ["workload", "graph_variant", "variant", "declared_format"])
+def test_an_entry_that_names_nothing_is_named(field: str) -> None:
+    entries = copy.deepcopy(DOCUMENT["entries"])
+    entries[0][field] = "fp16" if field == "variant" else "nothing"
+    found = verify({**DOCUMENT, "entries": entries})
+    assert any(f.startswith("entries[0].") for f in found)
+
+
+def test_a_verified_suite_needs_the_pinned_manifest() -> None:
+    assert recompute(RECORD, PACK, POLICY, pinned_sha256=PACK.sha256) == []
+    found = recompute(RECORD, PACK, POLICY, pinned_sha256="f" * 64)
+    assert [d.path for d in found] == ["suite.verified"]
+
+
+def test_a_number_that_is_not_finite_is_named() -> None:
+    noisy = RECORD.model_copy(update={"machine": {"watts": [1.0, math.nan]}})
+    assert [d.path for d in recompute(noisy, PACK, POLICY)] == ["machine.watts[1]"]
