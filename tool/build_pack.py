@@ -37,17 +37,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("peak", help="the peak chains")
-    networks = commands.add_parser("networks", help="the scored networks", add_help=False)
-    networks.add_argument("rest", nargs=argparse.REMAINDER)
+    commands.add_parser("networks", help="the scored networks", add_help=False)
     merge = commands.add_parser("merge", help="join the parts and pin the manifest")
     merge.add_argument("--check", action="store_true", help="change nothing; fail where it would")
-    args = parser.parse_args(argv)
-    if args.command == "peak":
-        return _peak()
+    args, rest = parser.parse_known_args(argv)
     if args.command == "networks":
         from workloads.networks_build import main as build_networks
 
-        return int(build_networks(args.rest) or 0)
+        return build_networks(rest)
+    if rest:
+        parser.error(f"unknown arguments: {' '.join(rest)}")
+    if args.command == "peak":
+        return _peak()
     return _merge(check=args.check)
 
 

@@ -1,0 +1,51 @@
+"""Joining the parts of the manifest, and the check that nothing drifted."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from npumark.pack.manifest import parse_manifest
+from npumark.policy import DATA
+from tool import build_pack
+
+
+def _part(path: str = "a/x", sha256: str = "0" * 64, workload: str = "") -> dict[str, object]:
+    files = [{"path": path, "size": 1, "sha256": sha256, "origin": "shipped"}]
+    return {"files": files, "workloads": [{"id": workload}] if workload else []}
+
+
+def test_files_are_sorted_and_shared_ones_kept_once() -> None:
+    doc = json.loads(build_pack.merged([_part("b/y"), _part("a/x"), _part("a/x")]))
+    assert [f["path"] for f in doc["files"]] == ["a/x", "b/y"]
+    assert doc["suite"]["name"] == "npumark-open"
+
+
+def test_parts_that_disagree_are_refused() -> None:
+    with pytest.raises(ValueError, match="disagree about a/x"):
+        build_pack.merged([_part(), _part(sha256="1" * 64)])
+    with pytest.raises(ValueError, match="define w"):
+        build_pack.merged([_part(workload="w"), _part(workload="w")])
+
+
+def test_a_stale_or_missing_shipped_file_is_named(tmp_path: Path) -> None:
+    raw = build_pack.merged([_part()])
+    assert build_pack.stale_shipped(raw, tmp_path) == ["a/x"]
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "x").write_text("other")
+    assert build_pack.stale_shipped(raw, tmp_path) == ["a/x"]
+
+
+def test_every_shipped_file_is_in_the_manifest() -> None:
+    listed = set(parse_manifest((DATA / "manifest.json").read_bytes()).files)
+    found = {
+        p.relative_to(DATA / "pack").as_posix() for p in (DATA / "pack").rglob("*") if p.is_file()
+    }
+    assert found <= listed
+
+
+def test_unknown_arguments_are_refused() -> None:
+    with pytest.raises(SystemExit):
+        build_pack.main(["merge", "--wrong"])
