@@ -1,0 +1,72 @@
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from npumark.machine import host as module
+from npumark.machine.host import Host
+from npumark.machine.sensors import busy_share, cpu_times
+
+
+def test_a_file_that_cannot_be_read_says_why(fake: Any) -> None:
+    host = fake.host
+    assert "does not exist" in str(host.read("/sys/none").why)
+    fake.write("/sys/empty", "")
+    assert "is empty" in str(host.read("/sys/empty").why)
+    (fake.root / "sys/folder").mkdir()
+    assert "could not be read" in str(host.read("/sys/folder").why)
+    fake.write("/sys/text", "12 x")
+    assert host.number("/sys/text") is None
+    assert host.read("/sys/text").why is None
+
+
+def test_a_forbidden_file_says_so(fake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def forbidden(*_: object, **__: object) -> str:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "read_text", forbidden)
+    assert "may not be read by this user" in str(fake.host.read("/sys/x").why)
+
+
+def test_bytes_that_are_no_text_do_not_stop_a_reading(fake: Any) -> None:
+    path = fake.root / "sys/raw"
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(b"board \xff 5\0")
+    assert fake.host.read("/sys/raw").value == "board \ufffd 5"
+
+
+def test_folders_are_listed_in_natural_order(fake: Any) -> None:
+    for n in (10, 9, 1):
+        fake.write(f"/sys/cpu{n}/x", 1)
+    assert fake.host.listing("/sys", "cpu[0-9]*") == ["/sys/cpu1", "/sys/cpu9", "/sys/cpu10"]
+    assert fake.host.listing("/nowhere", "*") == []
+
+
+def test_a_command_that_fails_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    host = Host()
+    assert "could not be run" in str(host.output(("npumark-no-such-command",)).why)
+    assert "status 3" in str(host.output((sys.executable, "-c", "raise SystemExit(3)")).why)
+    assert host.output((sys.executable, "-c", "print(7)")).value == "7\n"
+    monkeypatch.setattr(module, "_COMMAND_LIMIT_S", 0.05)
+    slow = host.output((sys.executable, "-c", "import time; time.sleep(60)"))
+    assert "TimeoutExpired" in str(slow.why)
+
+
+def test_this_machine_answers_every_call() -> None:
+    host = Host()
+    times = cpu_times(host)
+    assert times is not None
+    assert times.busy > 0
+    assert busy_share(times, times) is None
+    assert host.memory().total >= host.memory().available > 0
+    assert host.own_cpu_s() > 0
+    assert host.boot_time() > 0
+    affinity = host.affinity()
+    assert affinity is None or len(affinity) >= 1
+    host.battery()
+    if sys.platform != "win32":
+        assert "no registry" in str(host.registry("key", "name").why)
+        assert host.windows_cores() == b""
