@@ -1,0 +1,241 @@
+"""``npumark run``: measure this computer and save a record."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer.core import TyperCommand
+
+from npumark.cli import complete, output
+
+if TYPE_CHECKING:
+    from npumark.orchestrator.request import RunRequest
+    from npumark.orchestrator.run import DryRun
+
+app = typer.Typer(rich_markup_mode=None, add_completion=False)
+
+
+class ResumeLast(TyperCommand):
+    """Lets ``--resume`` stand without a value: it then means the last run."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, named(args))
+
+
+def named(words: list[str]) -> list[str]:
+    """Return ``words`` with ``last`` put after each ``--resume`` that no run follows."""
+    found: list[str] = []
+    for i, word in enumerate(words):
+        found.append(word)
+        follows = words[i + 1] if i + 1 < len(words) else "-"
+        if word == "--resume" and follows.startswith("-"):
+            found.append("last")
+    return found
+
+
+@app.command(cls=ResumeLast)
+def run(
+    quick: Annotated[
+        bool,
+        typer.Option(
+            "--quick", help="A first look: one short attempt each. Labelled, never comparable."
+        ),
+    ] = False,
+    dry_run: Annotated[
+        bool,
+        typer.Option("--dry-run", help="Show the plan, the space and the time it needs; stop."),
+    ] = False,
+    engine: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--engine",
+            "-e",
+            metavar="ID",
+            help="Measure this engine only. May be repeated.",
+            autocompletion=complete.engines,
+        ),
+    ] = None,
+    workload: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--workload",
+            "-w",
+            metavar="ID",
+            help="Measure this workload only. May be repeated.",
+            autocompletion=complete.workloads,
+        ),
+    ] = None,
+    variant: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--variant",
+            metavar="ID",
+            help="Measure this encoding only. May be repeated.",
+            autocompletion=complete.variants,
+        ),
+    ] = None,
+    all_variants: Annotated[
+        bool,
+        typer.Option("--all-variants", help="Measure every encoding, also those left out."),
+    ] = False,
+    ladder: Annotated[
+        str | None,
+        typer.Option(
+            "--ladder",
+            metavar="NAME",
+            help="Measure one encoding per number family of each network: `default`.",
+            autocompletion=complete.ladders,
+        ),
+    ] = None,
+    large_peak: Annotated[
+        bool,
+        typer.Option("--large-peak", help="Also run the large-batch peak on every GPU."),
+    ] = False,
+    time_budget: Annotated[
+        float | None,
+        typer.Option(
+            "--time-budget",
+            metavar="SECONDS",
+            min=1.0,
+            help="Start no attempt that would end after this many seconds.",
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", metavar="FILE", help="Also write the record to this file."),
+    ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Let --out replace a file that exists.")
+    ] = False,
+    json: Annotated[
+        bool, typer.Option("--json", help="Write the record, as JSON, to standard output.")
+    ] = False,
+    resume: Annotated[
+        str | None,
+        typer.Option(
+            "--resume",
+            metavar="[RUN]",
+            help="Complete a run that was stopped: its id, the start of it, or the last one.",
+            autocompletion=complete.runs,
+        ),
+    ] = None,
+    wait_idle: Annotated[
+        bool, typer.Option("--wait-idle", help="Wait until the machine is idle, then measure.")
+    ] = False,
+    strict: Annotated[
+        bool,
+        typer.Option("--strict", help="Stop, rather than flag the run, if the machine is noisy."),
+    ] = False,
+    skip_preconditions: Annotated[
+        bool,
+        typer.Option("--skip-preconditions", help="Measure without looking (recorded)."),
+    ] = False,
+    include_known_crashes: Annotated[
+        bool,
+        typer.Option("--include-known-crashes", help="Also try what is known to crash."),
+    ] = False,
+    include_emulated: Annotated[
+        bool,
+        typer.Option("--include-emulated", help="Also measure engines that emulate a device."),
+    ] = False,
+    manifest: Annotated[
+        Path | None,
+        typer.Option(
+            "--manifest", metavar="FILE", help="Use another pack's manifest; never comparable."
+        ),
+    ] = None,
+    virtual: Annotated[
+        Path | None,
+        typer.Option("--virtual", metavar="SCRIPT", hidden=True, help="Measure virtual engines."),
+    ] = None,
+) -> None:
+    """Measure what every engine of this computer delivers, and save a record.
+
+    Progress goes to standard error; the report (or, with --json, the record) to standard
+    output. The record is saved before anything of it is shown.
+
+    Exit status: 0 measured; 1 measured, but an attempt crashed, timed out or ran on the wrong
+    device; 2 the request cannot be carried out; 3 nothing here can be measured; 4 workers
+    failed and left no score; 5 a file is not what it should be; 130 stopped, what was measured
+    is saved.
+    """
+    from npumark.orchestrator.request import RunRequest
+
+    request = RunRequest(
+        quick=quick,
+        engines=tuple(engine) if engine else None,
+        workloads=tuple(workload) if workload else None,
+        variants=tuple(variant) if variant else None,
+        all_variants=all_variants,
+        ladder=_known_ladder(ladder),
+        large_peak=large_peak,
+        time_budget_s=time_budget,
+        include_known_crashes=include_known_crashes,
+        include_emulated=include_emulated,
+        wait_idle=wait_idle,
+        strict=strict,
+        skip_preconditions=skip_preconditions,
+        resume=resume,
+        out=out,
+        force=force,
+        manifest=manifest,
+        virtual=virtual,
+        argv=tuple(sys.argv[1:]),
+    )
+    raise typer.Exit(_plan(request, json) if dry_run else _measure(request, json))
+
+
+def _known_ladder(name: str | None) -> str | None:
+    if name is None or name in complete.LADDERS:
+        return name
+    raise typer.BadParameter(
+        f"there is no ladder {name!r}; there is: {', '.join(complete.LADDERS)}",
+        param_hint="--ladder",
+    )
+
+
+def _measure(request: RunRequest, as_json: bool) -> int:
+    from npumark.cli.report import show
+    from npumark.orchestrator.run import execute
+    from npumark.report.live import LiveView
+
+    with LiveView(sys.stderr) as view:
+        outcome = execute(request, view)
+    show(outcome.record, request.out or outcome.path, as_json=as_json)
+    return outcome.exit_code
+
+
+def _plan(request: RunRequest, as_json: bool) -> int:
+    from npumark.orchestrator.run import dry_run
+    from npumark.report.live import LiveView
+    from npumark.report.page import page_of
+    from npumark.report.plan import render_plan
+
+    with LiveView(sys.stderr) as view:
+        found = dry_run(request, view)
+    if as_json:
+        output.put_json(_document(found))
+    else:
+        output.put(render_plan(found, page_of(sys.stdout)))
+    return 0
+
+
+def _document(found: DryRun) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    return {
+        "plan": [asdict(entry) for entry in found.plan],
+        "estimate": {
+            "attempts": list(found.estimate.attempts),
+            "seconds": list(found.estimate.seconds),
+            "pack_bytes": found.estimate.pack_bytes,
+        },
+        "idle_window_s": found.idle_window_s,
+        "missing_bytes": found.missing_bytes,
+        "free_bytes": found.free_bytes,
+        "pack_root": str(found.pack_root),
+        "fits": found.missing_bytes <= found.free_bytes,
+    }
