@@ -24,18 +24,16 @@ LOOP_S = 0.1
 """Some ten thousand calls: enough for a median, too few to notice."""
 
 _ROUNDS = 5
-_BATCH = 32
 
 
 def measure_overhead(job: Job) -> Result:
     """Return a result whose ``harness`` holds, in nanoseconds of the one-node graph:
 
-    - ``call``: the median duration of a call as the timed loop sees it, input copy and clock
-      included;
-    - ``bare_call``: the same for a loop that does nothing but call the step, timed in
-      batches, so that the clock adds next to nothing (the median batch's mean);
-    - ``added``: the difference, which is what the harness puts into every timed call;
-    - ``timer``: what reading the clock twice costs by itself (part of ``added``).
+    - ``call``: the median duration of a call as the timed loop sees it;
+    - ``bare_call``: the same of a loop that only calls the step, between two clock readings;
+    - ``timer``: what reading the clock twice costs by itself;
+    - ``added``: ``call`` - ``bare_call`` + ``timer``, what the harness puts into every timed
+      call: the input copy and the clock.
 
     Loop and bare loop alternate; each figure is the median of the rounds.
     """
@@ -96,15 +94,14 @@ def measure_overhead(job: Job) -> Result:
         session.close()
         del session, step, buffers, outputs
     call, bare = int(statistics.median(calls)), int(statistics.median(bares))
-    harness = {"call": call, "bare_call": bare, "added": call - bare, "timer": timer}
+    harness = {"call": call, "bare_call": bare, "added": call - bare + timer, "timer": timer}
     return Result(status="ok", harness=harness)
 
 
 def _bare_call_ns(step: Step, clock: Clock, calls: int) -> int:
-    batches = []
-    for _ in range(max(1, calls // _BATCH)):
+    durations = [0] * calls
+    for i in range(calls):
         started = clock()
-        for _ in range(_BATCH):
-            step()
-        batches.append((clock() - started) // _BATCH)
-    return int(statistics.median(batches))
+        step()
+        durations[i] = clock() - started
+    return int(statistics.median(durations))

@@ -1,0 +1,398 @@
+"""OpenVINO, through its own runtime: one engine per CPU, GPU and NPU that it really drives.
+
+What each choice is for:
+
+- ``INFERENCE_PRECISION_HINT`` is always set: left alone, the runtime computes FP32 graphs in
+  bfloat16 where the processor can. FP16 is asked for where the device lists the capability;
+  where it does not, the runtime would silently take bfloat16, so FP32 is asked for and told.
+- ``DYNAMIC_QUANTIZATION_GROUP_SIZE`` 0 keeps weight-only graphs weight-only.
+- The latency hint and an explicit number of threads; both are read back.
+- Inputs and outputs are arrays of ours that the request shares; ``share_outputs`` keeps the
+  call from copying its outputs as well.
+- Devices that choose among devices (AUTO, MULTI, HETERO, BATCH) are refused: what they measure
+  has no name.
+- A CPU compiles in well under a second and its cached model would hold the weights again, so
+  every attempt compiles from the verified files. GPU and NPU compile for long; their models
+  are cached and checked before each use (engines.model_cache).
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from npumark.engines.base import Array, Engine, LoadRequest, Session
+from npumark.engines.model_cache import ModelCache
+from npumark.engines.one_node import SHAPE, one_node_model
+from npumark.engines.openvino_evidence import MAC_LAYERS, Layer, formats, prove
+from npumark.errors import EngineError, Unsupported, WrongDevice
+from npumark.policy import load_policy
+from npumark.worker.protocol import EngineInfo, Observed, Placement
+
+_DEVICE = re.compile(r"(CPU|GPU|NPU)(\.\w+)?")
+_NO_CHOOSING = ("AUTO", "MULTI", "HETERO", "BATCH")
+
+_READ_BACK = (
+    "PERFORMANCE_HINT",
+    "NUM_STREAMS",
+    "EXECUTION_MODE_HINT",
+    "ENABLE_CPU_PINNING",
+    "SCHEDULING_CORE_TYPE",
+    "ENABLE_HYPER_THREADING",
+    "DYNAMIC_QUANTIZATION_GROUP_SIZE",
+    "RUNTIME_REQUIREMENTS",
+)
+
+
+class OpenVino(Engine):
+    """OpenVINO's native runtime."""
+
+    name = "openvino"
+
+    def __init__(self) -> None:
+        self._profiles: dict[tuple[str, str, int], tuple[list[Layer], list[str]]] = {}
+
+    def _prepare(self) -> None:
+        import openvino  # noqa: F401 - its import is timed here
+
+    def _probe(self, options: dict[str, Any]) -> tuple[EngineInfo, ...]:
+        del options
+        import openvino
+
+        core = openvino.Core()
+        devices = [d for d in core.available_devices if _DEVICE.fullmatch(d)]
+        kinds = Counter(d.split(".")[0] for d in devices)
+        numbers: Counter[str] = Counter()
+        found = []
+        for device in devices:
+            kind = device.split(".")[0]
+            numbers[kind] += 1
+            name = f"openvino-{kind.lower()}"
+            if kinds[kind] > 1:
+                name += f"-{numbers[kind]}"
+            found.append(_describe(core, device, name))
+        return tuple(found)
+
+    def _load(self, request: LoadRequest) -> Session:
+        return OpenVinoSession(self, request)
+
+    def _placement(self, request: LoadRequest, feed: list[Array], runs: int) -> Placement:
+        device = requested_device(request.options)
+        layers, executed_on = self.evidence(request, feed, runs)
+        return prove(layers, device, executed_on)
+
+    def evidence(
+        self, request: LoadRequest, feed: list[Array], runs: int
+    ) -> tuple[list[Layer], list[str]]:
+        """Return executed layers of ``runs`` profiled calls, and the devices; made once."""
+        key = (str(request.graph), request.encoding, runs)
+        if key not in self._profiles:
+            self._profiles[key] = _profiled(request, feed, runs)
+        return self._profiles[key]
+
+
+class OpenVinoSession(Session):
+    """A compiled model and one request whose tensors are arrays of ours."""
+
+    def __init__(self, engine: OpenVino, request: LoadRequest) -> None:
+        self._engine, self._request = engine, request
+        self._device = requested_device(request.options)
+        cache = _cache(request)
+        if cache is None:
+            self._model = _compile(request, None)
+        else:
+            self._model = cache.build(lambda folder: _compile(request, folder))
+        self._from_cache = (
+            bool(self._model.get_property("LOADED_FROM_CACHE")) if cache is not None else None
+        )
+        self._executed_on()
+        self._infer = self._model.create_infer_request()
+        self._inputs = tuple(np.zeros(s.shape, s.dtype) for s in request.inputs)
+        self._outputs = tuple(np.zeros(s.shape, s.dtype) for s in request.outputs)
+        _bind(self._infer, request, self._inputs, self._outputs)
+        self._step: Callable[[], object] = functools.partial(self._infer.infer, share_outputs=True)
+
+    def inputs(self) -> tuple[Array, ...]:
+        return self._inputs
+
+    def outputs(self) -> tuple[Array, ...]:
+        return self._outputs
+
+    def step(self) -> Callable[[], object]:
+        return self._step
+
+    def loaded_from_cache(self) -> bool | None:
+        return self._from_cache
+
+    def observed(self) -> Observed:
+        """Return what the compiled model tells, and the format that a profiled twin shows."""
+        import openvino
+
+        executed_on = self._executed_on()
+        hint = _type_name(self._model.get_property("INFERENCE_PRECISION_HINT"))
+        threads = _property(self._model, "INFERENCE_NUM_THREADS")
+        told = {name: _plain(_property(self._model, name)) for name in _READ_BACK}
+        timed = _mac_primitives(self._model)
+        feed = [array.copy() for array in self._inputs]
+        self.close()
+        layers, _ = self._engine.evidence(self._request, feed, load_policy().placement.profile_runs)
+        group = told["DYNAMIC_QUANTIZATION_GROUP_SIZE"]
+        found = formats(
+            layers,
+            self._request.format,
+            dynamic_quantisation=int(group) if group is not None else None,
+            timed=timed,
+        )
+        return Observed(
+            device=", ".join(executed_on),
+            precision=found.ran,
+            precision_why=found.why,
+            threads=int(threads) if threads is not None else None,
+            runtime="openvino",
+            version=_version(openvino),
+            versions={"openvino": openvino.__version__},
+            details={
+                "inference_precision_hint": hint,
+                "requested_precision_hint": precision_hint(
+                    self._request.encoding, _capabilities(openvino.Core(), self._device)
+                ),
+                "mac_time_share": found.share,
+                "mac_primitives": found.primitives,
+                "properties": told,
+            },
+        )
+
+    def close(self) -> None:
+        self._step = _closed
+        self._infer = None
+        self._model = None
+
+    def _executed_on(self) -> list[str]:
+        found = [str(name) for name in self._model.get_property("EXECUTION_DEVICES")]
+        if any(name.split(".")[0] != self._device.split(".")[0] for name in found):
+            raise WrongDevice(f"OpenVINO executes on {', '.join(found)}, not on {self._device}")
+        return found
+
+
+def requested_device(options: dict[str, Any]) -> str:
+    """Return the device that the options name, the CPU by default.
+
+    Raises Unsupported for one that chooses among devices, or that is none.
+    """
+    device = str(options.get("device", "CPU"))
+    if device.upper().startswith(_NO_CHOOSING):
+        raise Unsupported(
+            f"{device} chooses among devices, and a figure must belong to one; "
+            "name the device itself, such as CPU, GPU.0 or NPU"
+        )
+    if not _DEVICE.fullmatch(device):
+        raise Unsupported(f"OpenVINO has no device {device!r}; name one such as CPU, GPU.0 or NPU")
+    return device
+
+
+def precision_hint(encoding: str, capabilities: list[str]) -> str:
+    """Return the precision to ask for, so that what the encoding says is what is computed."""
+    if encoding == "bf16":
+        return "bf16"
+    if encoding.startswith("fp16") and "FP16" in capabilities:
+        return "f16"
+    return "f32" if "FP32" in capabilities or "FP16" not in capabilities else "f16"
+
+
+def _compile(request: LoadRequest, cache: Path | None, *, profile: bool = False) -> Any:
+    import openvino
+
+    device = requested_device(request.options)
+    core = openvino.Core()
+    capabilities = _capabilities(core, device)
+    known = set(core.get_property(device, "SUPPORTED_PROPERTIES"))
+    if request.encoding == "bf16" and "BF16" not in capabilities:
+        raise Unsupported(f"{device} does not compute in bfloat16")
+    config: dict[str, Any] = {
+        "PERFORMANCE_HINT": "LATENCY",
+        "INFERENCE_PRECISION_HINT": precision_hint(request.encoding, capabilities),
+        "PERF_COUNT": "YES" if profile else "NO",
+    }
+    if "DYNAMIC_QUANTIZATION_GROUP_SIZE" in known:
+        config["DYNAMIC_QUANTIZATION_GROUP_SIZE"] = "0"
+    if device.startswith("CPU"):
+        if request.threads is None or request.threads < 1:
+            raise EngineError("the job names no number of threads")
+        config["INFERENCE_NUM_THREADS"] = request.threads
+    if cache is not None:
+        core.set_property({"CACHE_DIR": str(cache)})
+    model = core.compile_model(str(request.graph), device, config)
+    if "DYNAMIC_QUANTIZATION_GROUP_SIZE" in known:
+        group = int(_property(model, "DYNAMIC_QUANTIZATION_GROUP_SIZE") or 0)
+        if group != 0:
+            raise EngineError("OpenVINO keeps quantising activations although told not to")
+    return model
+
+
+def _cache(request: LoadRequest) -> ModelCache | None:
+    if request.cache_dir is None or not request.options.get("cache"):
+        return None
+    return ModelCache(request.cache_dir)
+
+
+def _bind(
+    infer: Any, request: LoadRequest, inputs: tuple[Array, ...], outputs: tuple[Array, ...]
+) -> None:
+    import openvino
+
+    specs = (*request.inputs, *request.outputs)
+    for spec, array in zip(specs, (*inputs, *outputs), strict=True):
+        infer.set_tensor(spec.name, openvino.Tensor(array, shared_memory=True))
+
+
+def _profiled(request: LoadRequest, feed: list[Array], runs: int) -> tuple[list[Layer], list[str]]:
+    model = _compile(request, None, profile=True)
+    infer = model.create_infer_request()
+    inputs = tuple(np.ascontiguousarray(a) for a in feed)
+    outputs = tuple(np.zeros(s.shape, s.dtype) for s in request.outputs)
+    _bind(infer, request, inputs, outputs)
+    spent: Counter[tuple[str, str, str]] = Counter()
+    for _ in range(runs):
+        infer.infer(share_outputs=True)
+        for told in infer.get_profiling_info():
+            if str(told.status).endswith("NOT_RUN"):
+                continue  # fused into another layer, or nothing to do
+            micros = round(told.real_time.total_seconds() * 1e6)
+            spent[(told.node_name, told.node_type, told.exec_type)] += micros
+    layers = [Layer(kind, primitive, us) for (_, kind, primitive), us in spent.items()]
+    return layers, [str(name) for name in model.get_property("EXECUTION_DEVICES")]
+
+
+def _mac_primitives(model: Any) -> Counter[str] | None:
+    """Count the primitives of the multiply-accumulate layers of the model that was timed."""
+    try:
+        operators = model.get_runtime_model().get_ops()
+    except Exception:  # noqa: BLE001 - a plug-in need not offer its runtime model
+        return None
+    counts: Counter[str] = Counter()
+    for operator in operators:
+        told = operator.get_rt_info()
+        if "layerType" not in told or "primitiveType" not in told:
+            return None
+        if str(told["layerType"].astype(str)) in MAC_LAYERS:
+            counts[str(told["primitiveType"].astype(str))] += 1
+    return counts
+
+
+def _describe(core: Any, device: str, name: str) -> EngineInfo:
+    import openvino
+
+    kind = device.split(".")[0]
+    capabilities = _capabilities(core, device)
+    reason = None
+    try:
+        _try_one_node(core, device)
+    except Exception as fault:  # noqa: BLE001 - a device that fails is reported, not raised
+        reason = " ".join(f"a one-node model fails: {fault}".split())[:300]
+    variants = ["fp32"] if "FP32" in capabilities else []
+    if "FP16" in capabilities or kind == "CPU":
+        variants.append("fp16")
+    variants += ["w8", "int8-u8s8"] if "INT8" in capabilities else []
+    derived = {"bf16": "fp32"} if "BF16" in capabilities and "FP32" in capabilities else {}
+    return EngineInfo(
+        id=name,
+        available=reason is None,
+        reason=reason,
+        runtime="openvino",
+        runtime_title="OpenVINO",
+        version=_version(openvino),
+        versions={"openvino": openvino.__version__},
+        processor=_processor(core, device),
+        variants=(*variants, *derived),
+        extra_variants=("int8-s8s8", "int8-a16w8", "int4"),
+        derived_from=derived,
+        options={"device": device, "cache": kind != "CPU"},
+    )
+
+
+def _try_one_node(core: Any, device: str) -> None:
+    model = core.compile_model(core.read_model(one_node_model()), device, {"PERF_COUNT": "NO"})
+    executed_on = [str(n) for n in model.get_property("EXECUTION_DEVICES")]
+    if any(n.split(".")[0] != device.split(".")[0] for n in executed_on):
+        raise WrongDevice(f"it landed on {', '.join(executed_on)}")
+    x = np.linspace(-1, 1, num=SHAPE[1], dtype=np.float32).reshape(SHAPE)
+    y = model.create_infer_request().infer({"x": x})["y"]
+    if not np.allclose(y, np.maximum(x, 0), atol=1e-2):
+        raise EngineError("it gives a wrong answer")
+
+
+def _processor(core: Any, device: str) -> dict[str, Any]:
+    kind = device.split(".")[0]
+    told: dict[str, Any] = {
+        "role": "CPU" if kind == "CPU" else "NPU",
+        "name": _device_property(core, device, "FULL_DEVICE_NAME"),
+    }
+    if kind == "CPU":
+        return {"key": "cpu", **told}
+    if kind == "GPU":
+        integrated = "INTEGRATED" in str(_device_property(core, device, "DEVICE_TYPE")).upper()
+        told["role"] = "iGPU" if integrated else "dGPU"
+    told["uuid"] = _text(_device_property(core, device, "DEVICE_UUID"))
+    told["luid"] = _text(_device_property(core, device, "DEVICE_LUID"))
+    told["bus"] = bus_address(_device_property(core, device, "DEVICE_PCI_INFO"))
+    return told
+
+
+def bus_address(told: Any) -> str | None:
+    """Return ``0000:03:00.0`` from the runtime's PCI information, or null where it has none."""
+    fields = ("domain", "bus", "device", "function")
+    if told is None:
+        return None
+    try:
+        domain, bus, slot, function = (int(getattr(told, f)) for f in fields)
+    except (AttributeError, TypeError, ValueError):
+        found = dict(re.findall(r"(domain|bus|device|function): ?(0x[0-9a-fA-F]+|\d+)", str(told)))
+        if set(found) != set(fields):
+            return None
+        domain, bus, slot, function = (int(found[f], 0) for f in fields)
+    return f"{domain:04x}:{bus:02x}:{slot:02x}.{function}"
+
+
+def _capabilities(core: Any, device: str) -> list[str]:
+    return [str(c) for c in _device_property(core, device, "OPTIMIZATION_CAPABILITIES") or ()]
+
+
+def _device_property(core: Any, device: str, name: str) -> Any:
+    try:
+        return core.get_property(device, name)
+    except Exception:  # noqa: BLE001 - not every plug-in has every property
+        return None
+
+
+def _property(model: Any, name: str) -> Any:
+    try:
+        return model.get_property(name)
+    except Exception:  # noqa: BLE001 - not every plug-in has every property
+        return None
+
+
+def _plain(value: Any) -> Any:
+    return value if value is None or isinstance(value, (bool, int, float, str)) else str(value)
+
+
+def _text(value: Any) -> str | None:
+    return None if value is None else str(value)
+
+
+def _type_name(value: Any) -> str:
+    return str(value.to_string()) if hasattr(value, "to_string") else str(value)
+
+
+def _version(openvino: Any) -> str:
+    """Return the release, without the build number and branch that follow it."""
+    return str(openvino.__version__).split("-", 1)[0]
+
+
+def _closed() -> None:
+    raise EngineError("the session is closed")
