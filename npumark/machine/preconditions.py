@@ -27,7 +27,10 @@ _ADVICE = {
     "memory": "free some memory",
     "thermal": "let the machine cool down",
     "throttling": "raise the CPU quota, or stop what shares it",
+    "throttling_while_measuring": "raise the CPU quota, or let the machine cool down",
 }
+
+_JUDGED = ("power_source", "power_profile", "cpu_busy", "memory", "thermal", "throttling")
 
 
 def check(
@@ -62,7 +65,7 @@ def check(
 def skipped(reason: str, host: Host = THIS) -> Environment:
     """Return the environment of a run whose checks were left out: the judged ones are null
     with ``reason``, those that only describe the machine are recorded all the same."""
-    checks = {name: Check(value=None, why=reason, violation=False) for name in _ADVICE}
+    checks = {name: Check(value=None, why=reason, violation=False) for name in _JUDGED}
     return Environment(checks={**checks, **_recorded(host)}, noisy=False, skipped=True, facts={})
 
 
@@ -128,6 +131,8 @@ def _described(name: str, seen: Check) -> str:
         return "it is so hot that it slows down"
     if name == "throttling":
         return "its processor time is being throttled"
+    if name == "throttling_while_measuring":
+        return "its processor time was throttled while it measured"
     return name.replace("_", " ")
 
 

@@ -8,6 +8,7 @@ import pytest
 from npumark.machine import power, preconditions, sensors
 from npumark.machine.host import Battery, CpuTimes
 from npumark.policy import load_policy
+from npumark.record.model import Check, Environment
 
 POLICY = load_policy()
 SUPPLY = "/sys/class/power_supply"
@@ -354,6 +355,15 @@ def test_every_violation_is_said_with_what_to_do(fake: Any) -> None:
     assert fault.exit_code == 2
     assert all(text in fault.message for text in said)
     json.dumps(environment.model_dump(), allow_nan=False)
+
+
+def test_throttling_seen_while_measuring_is_said() -> None:
+    late = Check(value={"nr_throttled": 3}, why=None, violation=True)
+    environment = Environment(
+        checks={"throttling_while_measuring": late}, noisy=True, skipped=False, facts={}
+    )
+    (said,) = preconditions.violations(environment)
+    assert said.startswith("its processor time was throttled while it measured: ")
 
 
 def test_waiting_ends_when_the_machine_is_idle(fake: Any) -> None:
