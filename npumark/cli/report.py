@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from npumark.record.model import Record
+    from npumark.report.catalog import Catalog
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
@@ -51,14 +52,15 @@ def show(record: Record, path: Path, *, as_json: bool) -> None:
     if as_json:
         output.put(encode(record).decode())
         return
-    output.put(render(record, page_of(sys.stdout), titles=_titles(), where=path))
+    output.put(render(record, page_of(sys.stdout), catalog=_catalog(), where=path))
 
 
-def _titles() -> dict[str, str]:
+def _catalog() -> Catalog:
     from npumark.errors import NpumarkError
     from npumark.pack.manifest import load_manifest
+    from npumark.report.catalog import Catalog, catalog_of
 
     try:
-        return {w.id: w.title for w in load_manifest().workloads.values()}
+        return catalog_of(load_manifest())
     except (NpumarkError, OSError):
-        return {}  # a record can be shown without the pack; its ids stand for the names
+        return Catalog()  # a record can be shown without the pack; its ids stand for the names

@@ -24,9 +24,7 @@ NOT_COMPARABLE: dict[str, Advice] = {
         "The pack's manifest or a file of it is not the one that this version pins.",
         "`npumark pack verify` names what differs.",
     ),
-    "no_score": Advice(
-        "There is no score: no peak has confirmed answers.", "See below what failed."
-    ),
+    "no_score": Advice("There is no score; the first line says why."),
     "peak_unstable": Advice(
         "The attempts of the leading peak spread too far.",
         "Close other programs, let the machine cool and measure again. Where this is the only "

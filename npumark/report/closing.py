@@ -8,35 +8,58 @@ from npumark.record.model import Payload
 from npumark.report.charts import bar
 from npumark.report.page import width_of
 from npumark.report.sheet import DIM, Sheet
-from npumark.report.words import count, duration, percent
+from npumark.report.words import DASH, count, duration, percent
 
 _BAR = 24
+_STAGES = {
+    "import": "importing runtimes",
+    "verify": "checking files",
+    "load": "loading",
+    "warmup": "warm-up",
+    "loop": "timed loops",
+    "accuracy": "accuracy passes",
+    "placement": "placement runs",
+    "process": "starting workers",
+    "unfinished": "attempts that died",
+    "discover": "finding engines",
+    "pack": "checking the pack",
+    "preconditions": "watching the machine",
+    "spacing": "waiting between attempts",
+    "overhead": "measuring the harness",
+}
 
 
 def harness(sheet: Sheet, run: Payload) -> None:
     """Add the harness's own cost per call, as measured in this run."""
-    overhead = run.harness.get("overhead_ns")
-    if isinstance(overhead, dict):
-        costs = [f"{name} {ns / 1000:.1f} µs" for name, ns in overhead.items() if _is_number(ns)]
-        if costs:
-            sheet.blank()
-            sheet.say(f"Harness overhead per call, measured: {', '.join(costs)}", hang=2)
-    elif why := run.harness.get("why"):
-        sheet.blank()
-        sheet.say(f"Harness overhead per call: — ({why})", hang=2)
+    cost = run.harness.get("overhead_ns")
+    added = cost.get("added") if isinstance(cost, dict) else None
+    sheet.blank()
+    if not isinstance(cost, dict) or added is None:
+        why = run.harness.get("why") or "not measured"
+        sheet.say(f"Harness overhead per call: {DASH} ({why})", hang=2)
+        return
+    rest = [
+        f"{name.replace('_', ' ')} {_brief(ns)}" for name, ns in cost.items() if name != "added"
+    ]
+    sheet.say(
+        f"Harness overhead per call, measured on a trivial graph: {_brief(added)} "
+        f"({', '.join(rest)}). Nothing is subtracted.",
+        hang=2,
+    )
 
 
 def time_spent(sheet: Sheet, run: Payload) -> None:
     """Add where the run's time went; none of it is part of a score."""
-    spent = {k: v for k, v in run.where_time_went_ns.items() if v > 0}
+    beside = run.environment.facts.get("spent_ns")
+    every = {**run.where_time_went_ns, **(beside if isinstance(beside, dict) else {})}
+    spent = {_STAGES.get(name, name.replace("_", " ")): ns for name, ns in every.items() if ns > 0}
     total = sum(spent.values())
     if not total:
         return
     sheet.heading(f"Where the time went: {duration(total / 1e9)}")
-    names = {k: k.removesuffix("_ns").replace("_", " ") for k in spent}
-    lead = max(map(width_of, names.values()))
+    lead = max(map(width_of, spent))
     for name, ns in sorted(spent.items(), key=lambda item: -item[1]):
-        words = f"{names[name].ljust(lead)}  {percent(ns / total):>6}  {duration(ns / 1e9):>8}"
+        words = f"{name.ljust(lead)}  {percent(ns / total):>6}  {duration(ns / 1e9):>8}"
         drawn = bar(ns / total, _BAR, unicode=sheet.page.unicode)
         if not sheet.page.fits(2 + width_of(words) + 2 + _BAR):
             drawn = ""
@@ -67,5 +90,5 @@ def saved(sheet: Sheet, run: Payload, where: Path | None) -> None:
     )
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
+def _brief(ns: float) -> str:
+    return f"{ns:.0f} ns" if ns < 1000 else f"{ns / 1000:.1f} µs"

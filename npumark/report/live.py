@@ -29,6 +29,12 @@ from npumark.report.words import count, duration, tops
 _TICK_S = 1.0
 
 
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        """Fall silent. Rich would end the program here, and with it the run."""
+        self.quiet = True
+
+
 class LiveView:
     """A listener to a run's events; use it as a context manager, so that the terminal is left
     as it was found whatever happens."""
@@ -49,7 +55,7 @@ class LiveView:
         self._waiting = threading.Event()
         self._closing = threading.Event()
         self._said: str | None = None
-        self._console = Console(
+        self._console = _Console(
             file=stream,
             force_terminal=self._page.live or self._page.colour,
             no_color=not self._page.colour,

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 
 from npumark.gates.measures import MEASURES
 from npumark.record.model import Entry, Payload
-from npumark.report.processors import is_peak, reason
+from npumark.report.catalog import Catalog
+from npumark.report.processors import reason
 from npumark.report.sheet import BAD, DIM, GOOD, STRONG, WARN, Column, Part, Row, Sheet
 from npumark.report.words import DASH, figure, margin, percent, tops
 
@@ -20,26 +21,35 @@ _COLUMNS = (
 )
 
 
-def networks(sheet: Sheet, run: Payload, titles: Mapping[str, str]) -> None:
-    """Add a table per engine; ``titles`` gives a workload's name by its id."""
+def networks(sheet: Sheet, run: Payload, catalog: Catalog) -> None:
+    """Add a table per engine of its networks, then of its chains beside the peak test."""
+    networks_ = [e for e in run.entries if catalog.kind(e.workload) == "network"]
+    chains = [e for e in run.entries if e not in networks_ and catalog.tier(e.workload) != "peak"]
+    _tables(sheet, run, networks_, "Networks", catalog)
+    if networks_:
+        sheet.say("* counts towards delivered TOPS", style=DIM)
+    _tables(sheet, run, chains, "Other chains", catalog)
+
+
+def _tables(
+    sheet: Sheet, run: Payload, shown: Sequence[Entry], title: str, catalog: Catalog
+) -> None:
     processors = {p.id: p.role for p in run.processors}
     for engine in run.engines:
-        entries = [e for e in run.entries if e.engine == engine.id and not is_peak(e)]
+        entries = [e for e in shown if e.engine == engine.id]
         if not entries:
             continue
-        sheet.heading(f"Networks · {engine.runtime_title} ({engine.id})")
+        sheet.heading(f"{title} · {engine.runtime_title} ({engine.id})")
         picked = engine.delivered.networks if engine.delivered else {}
         rows: list[Row] = []
         for workload in dict.fromkeys(e.workload for e in entries):
-            rows.append(Row(((titles.get(workload, workload), STRONG),)))
+            rows.append(Row(((catalog.title(workload), STRONG),)))
             for entry in (e for e in entries if e.workload == workload):
                 chosen = workload in picked and picked[workload].variant == entry.variant
                 flagged = chosen and picked[workload].screened_outlier
                 role = processors.get(engine.processor, "")
                 rows.append(_row(entry, role, chosen=chosen, outlier=flagged))
         sheet.table(_COLUMNS, rows)
-    if any(not is_peak(e) for e in run.entries):
-        sheet.say("* counts towards delivered TOPS", style=DIM)
 
 
 def _row(entry: Entry, role: str, *, chosen: bool, outlier: bool) -> Row:

@@ -5,17 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from npumark.record.model import Delivered, EngineRecord, Entry, Payload, Processor
+from npumark.report.catalog import Catalog
 from npumark.report.charts import bar
 from npumark.report.page import width_of
 from npumark.report.sheet import DIM, GOOD, STRONG, WARN, Part, Sheet
 from npumark.report.words import DASH, count, percent, shape, tops
 
 _WIDEST_BAR = 40
-
-
-def is_peak(entry: Entry) -> bool:
-    """Return whether ``entry`` belongs to the peak test (its workloads' ids all begin so)."""
-    return entry.workload.startswith("peak-")
 
 
 def processor_name(processor: Processor, among: Iterable[Processor]) -> str:
@@ -25,15 +21,17 @@ def processor_name(processor: Processor, among: Iterable[Processor]) -> str:
     return f"{processor.role} · {processor.name}{number}"
 
 
-def processors(sheet: Sheet, run: Payload) -> None:
+def processors(sheet: Sheet, run: Payload, catalog: Catalog) -> None:
     """Add a block per processor, in the record's order."""
-    best = max((_best(e.tops) for e in _peak_bars(run)), default=0.0)
+    bars = {e.id: list(_bars(run, e, catalog)) for e in run.engines}
+    best = max((b.tops or 0.0 for found in bars.values() for b in found), default=0.0)
     for processor in run.processors:
         engines = [e for e in run.engines if e.processor == processor.id]
         if engines:
             sheet.heading(processor_name(processor, run.processors))
         for engine in engines:
-            _engine(sheet, run, engine, best)
+            _engine(sheet, run, engine, catalog)
+            _chart(sheet, bars[engine.id], best)
 
 
 class _Bar:
@@ -46,7 +44,7 @@ class _Bar:
         self.note = "" if entry.counts else reason(entry)
 
 
-def _engine(sheet: Sheet, run: Payload, engine: EngineRecord, best: float) -> None:
+def _engine(sheet: Sheet, run: Payload, engine: EngineRecord, catalog: Catalog) -> None:
     version = f" {engine.version}" if engine.version else ""
     marks = [m for m, on in (("emulated", engine.emulated), ("virtual", engine.virtual)) if on]
     marks += ["not for publication"] if engine.local_only else []
@@ -56,21 +54,22 @@ def _engine(sheet: Sheet, run: Payload, engine: EngineRecord, best: float) -> No
         (f"  {', '.join(marks)}" if marks else "", WARN),
         indent=2,
     )
-    facts: list[tuple[str, list[Part]]] = [("peak", _peak(run, engine))]
-    facts.append(("delivered", _delivered(engine.delivered)))
+    facts: list[tuple[str, list[Part]]] = [("peak", _peak(run, engine, catalog))]
+    if (large := _large(run, engine)) is not None:
+        facts.append(("large batch", large))
+    facts.append(("delivered", _delivered(engine.delivered, catalog)))
     if engine.peak and engine.delivered and engine.delivered.complete:
         reached = percent(engine.delivered.tops / engine.peak.tops)
         facts.append(("gap", [f"real networks get {reached} of the peak"]))
     if engine.high_accuracy is not None:
-        facts.append(("near-lossless", _delivered(engine.high_accuracy)))
+        facts.append(("near-lossless", _delivered(engine.high_accuracy, catalog)))
     sheet.facts(facts, indent=4)
-    _chart(sheet, list(_bars(run, engine)), best)
 
 
-def _peak(run: Payload, engine: EngineRecord) -> list[Part]:
+def _peak(run: Payload, engine: EngineRecord, catalog: Catalog) -> list[Part]:
     peak = engine.peak
     if peak is None:
-        return [DASH, (_why_no_peak(run, engine), WARN)]
+        return [DASH, (_why_no_peak(run, engine, catalog), WARN)]
     parts: list[Part] = [(f"{tops(peak.tops)} TOPS", STRONG), peak.label, shape(peak.workload)]
     if peak.unstable:
         parts.append((f"unstable (robust CV {percent(peak.robust_cv)})", WARN))
@@ -86,31 +85,40 @@ def _attempts(counted: int, attempts: int) -> str:
     return f"fastest {counted} of {attempts} attempts"
 
 
-def _why_no_peak(run: Payload, engine: EngineRecord) -> str:
-    tried = [e for e in run.entries if e.engine == engine.id and is_peak(e)]
+def _large(run: Payload, engine: EngineRecord) -> list[Part] | None:
+    """Return the engine's large-batch peak, a labelled figure beside the score."""
+    found = ((run.large_peak or {}).get("engines") or {}).get(engine.id)
+    if found is None:
+        return None
+    return [f"{tops(found['tops'])} TOPS", found["label"], ("beside the score", DIM)]
+
+
+def _why_no_peak(run: Payload, engine: EngineRecord, catalog: Catalog) -> str:
+    tried = [e for e in run.entries if e.engine == engine.id and catalog.tier(e.workload) == "peak"]
     if not tried:
         return "the peak test was not part of this run"
     return "no configuration of the peak test counted: " + reason(tried[0])
 
 
-def _delivered(delivered: Delivered | None) -> list[Part]:
+def _delivered(delivered: Delivered | None, catalog: Catalog) -> list[Part]:
     if delivered is None:
         return [DASH, ("no network counted", DIM)]
     parts: list[Part] = [(f"{tops(delivered.tops)} TOPS", STRONG)]
     if delivered.complete:
         parts.append(f"all {count(len(delivered.networks), 'network')}")
     else:
-        parts.append((f"partial, never ranked: without {', '.join(delivered.missing)}", WARN))
+        missing = ", ".join(map(catalog.title, delivered.missing))
+        parts.append((f"partial, never ranked: without {missing}", WARN))
     if delivered.unstable:
         parts.append(("unstable", WARN))
     return parts
 
 
-def _bars(run: Payload, engine: EngineRecord) -> Iterable[_Bar]:
+def _bars(run: Payload, engine: EngineRecord, catalog: Catalog) -> Iterable[_Bar]:
     """Yield the best peak entry of each label, those that count first, the fastest first."""
     best: dict[str, Entry] = {}
     for entry in run.entries:
-        if entry.engine != engine.id or not is_peak(entry):
+        if entry.engine != engine.id or catalog.tier(entry.workload) != "peak":
             continue
         held = best.get(entry.label)
         if held is None or _rank(entry) > _rank(held):
@@ -121,15 +129,6 @@ def _bars(run: Payload, engine: EngineRecord) -> Iterable[_Bar]:
 
 def _rank(entry: Entry) -> tuple[bool, float]:
     return (entry.counts, entry.figure.tops if entry.figure else -1.0)
-
-
-def _peak_bars(run: Payload) -> Iterable[_Bar]:
-    for engine in run.engines:
-        yield from _bars(run, engine)
-
-
-def _best(tops: float | None) -> float:
-    return tops or 0.0
 
 
 def _chart(sheet: Sheet, bars: list[_Bar], best: float) -> None:

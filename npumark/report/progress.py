@@ -73,7 +73,7 @@ def words(event: Event, progress: Progress) -> list[Part] | None:
         text = f"plan: {count(len(event.plan) - skipped, 'entry', 'entries')}"
         text += f", {skipped} skipped" if skipped else ""
         if event.estimate_s is not None:
-            text += f", about {duration(event.estimate_s)}"
+            text += f", at least {duration(event.estimate_s)}"
         return [text]
     if isinstance(event, Checked):
         found = violations(event.environment)

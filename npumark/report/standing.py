@@ -7,6 +7,8 @@ from npumark.record.model import Payload
 from npumark.report.advice import NOT_COMPARABLE, WARNINGS, advice
 from npumark.report.sheet import BAD, DIM, GOOD, STRONG, WARN, Sheet
 
+_TOLD_ABOVE = frozenset({"noisy", "preconditions_skipped"})
+
 
 def headline(sheet: Sheet, run: Payload) -> None:
     """Add the score's label, or why there is none, and the series it belongs to."""
@@ -49,9 +51,10 @@ def standing(sheet: Sheet, run: Payload) -> None:
             style=WARN,
         )
     _noise(sheet, run)
-    if run.warnings:
+    told = [code for code in run.warnings if code not in _TOLD_ABOVE]
+    if told:
         sheet.heading("Take note")
-        for code in run.warnings:
+        for code in told:
             sheet.say(f"- {advice(WARNINGS, code)}", hang=2)
 
 

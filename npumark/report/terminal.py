@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 
 from npumark.record.model import Record
 from npumark.report import closing
+from npumark.report.catalog import Catalog
 from npumark.report.failures import failures
 from npumark.report.networks import networks
 from npumark.report.page import Page
@@ -19,20 +19,21 @@ def render(
     record: Record,
     page: Page,
     *,
-    titles: Mapping[str, str] | None = None,
+    catalog: Catalog | None = None,
     where: Path | None = None,
 ) -> str:
     """Return the report of ``record``, laid out for ``page``.
 
-    ``titles`` gives the workloads' names by id; ``where`` is the record's path. Every figure is
+    ``catalog`` tells the workloads' names; ``where`` is the record's path. Every figure is
     the record's own: nothing is computed here but ratios of figures and layout.
     """
     run = record.payload
+    known = catalog or Catalog()
     sheet = Sheet(page)
     headline(sheet, run)
     standing(sheet, run)
-    processors(sheet, run)
-    networks(sheet, run, titles or {})
+    processors(sheet, run, known)
+    networks(sheet, run, known)
     failures(sheet, run)
     closing.harness(sheet, run)
     closing.time_spent(sheet, run)

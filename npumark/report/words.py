@@ -36,13 +36,15 @@ def percent(share: float | None) -> str:
     if share is None or not math.isfinite(share):
         return DASH
     value = 100 * share
-    return f"{value:.1f} %" if abs(value) < 10 else f"{value:.0f} %"
+    return f"{value:.1f} %" if round(abs(value), 1) < 10 else f"{value:.0f} %"
 
 
 def duration(seconds: float | None) -> str:
-    """Return a length of time as people say it: ``0.4 s``, ``38 s``, ``6 min``, ``1 h 20 min``."""
+    """Return a length of time as people say it: ``43 ms``, ``38 s``, ``6 min``, ``1 h 20 min``."""
     if seconds is None or not math.isfinite(seconds):
         return DASH
+    if 0 < seconds < 0.0995:
+        return f"{seconds * 1000:.1f} ms" if seconds < 0.00995 else f"{seconds * 1000:.0f} ms"
     if seconds < 9.95:
         return f"{seconds:.1f} s"
     if seconds < 99.5:

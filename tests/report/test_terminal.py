@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 
 from npumark.record.model import Record
+from npumark.report.catalog import Catalog
 from npumark.report.page import Page, width_of
 from npumark.report.terminal import render
 
 Make = Callable[..., Record]
-TITLES = {"resnet50": "ResNet-50"}
+TITLES = Catalog({"resnet50": "ResNet-50"})
 
 
 def flat(text: str) -> str:
@@ -77,7 +78,7 @@ def test_what_was_not_measured_is_a_dash_with_the_reason_never_a_zero(make_recor
 
 
 def test_a_gate_failure_shows_its_margin_and_does_not_count(make_record: Make) -> None:
-    text = render(make_record(), Page(), titles=TITLES)
+    text = render(make_record(), Page(), catalog=TITLES)
     assert "ResNet-50" in text
     assert "SNR -3.25 dB" in text
     assert "snr_db 16.75 dB is below the bound 20 dB" in text
@@ -136,32 +137,32 @@ def test_all_engines_share_one_scale(make_record: Make) -> None:
 def test_the_record_and_the_time_are_in_the_last_lines(make_record: Make) -> None:
     text = render(make_record(), Page(width=40), where=Path("/a/very/long/path/to/the/record.json"))
     assert "\n/a/very/long/path/to/the/record.json\n" in text
-    assert "timed loop" in text
+    assert "timed loops" in text
     assert "Harness overhead" in text
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 100, 132])
 def test_no_line_is_wider_than_the_page(make_record: Make, width: int) -> None:
-    text = render(make_record(), Page(width=width), titles=TITLES)
+    text = render(make_record(), Page(width=width), catalog=TITLES)
     wide = [x for x in text.splitlines() if width_of(x) > width]
     assert wide == []
 
 
 @pytest.mark.parametrize("width", [20, 21, 33])
 def test_a_very_narrow_page_loses_no_word(make_record: Make, width: int) -> None:
-    text = render(make_record(), Page(width=width), titles=TITLES)
+    text = render(make_record(), Page(width=width), catalog=TITLES)
     for word in ("openvino-cpu", "Segmentation", "20261130-214500-abcd", "ResNet-50"):
         assert word in text
 
 
 def test_a_pipe_cuts_nothing(make_record: Make) -> None:
-    text = render(make_record(), Page(), titles={"resnet50": "x" * 300})
+    text = render(make_record(), Page(), catalog=Catalog({"resnet50": "x" * 300}))
     assert "x" * 300 in text
     assert "…" not in text
 
 
 def test_ascii_pages_hold_ascii_alone(make_record: Make) -> None:
-    text = render(make_record(), Page(width=80, unicode=False), titles=TITLES)
+    text = render(make_record(), Page(width=80, unicode=False), catalog=TITLES)
     text.encode("ascii")
     assert "####" in text
 

@@ -1,0 +1,173 @@
+"""The live view, fed a run's events on a fake clock."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+
+from npumark.orchestrator.events import (
+    AttemptEnded,
+    AttemptStarted,
+    Checked,
+    Event,
+    PlanMade,
+    Saved,
+    Stage,
+)
+from npumark.record.model import Attempt, Check, Environment
+from npumark.report.live import LiveView
+from npumark.report.page import Page, width_of
+from npumark.report.progress import Progress, amount
+from npumark.score.planned import Planned
+
+SECOND = 1_000_000_000
+PEAK = Planned("ort-cpu", "peak-512x2048x8", "fp32", "fp32", "FP32", "peak", "peak")
+NETWORK = Planned("openvino-cpu", "resnet50", "w8", "w8", "W8", "network", "scored")
+
+
+def attempt(n: int, status: str = "ok", why: str | None = None) -> Attempt:
+    empty = dict.fromkeys(("pid_exit", "observed", "placement", "measurement", "log_tail"))
+    given = {"n": n, "status": status, "why": why, "started_ns": 0, "wall_ns": 1, "seed": 0}
+    return Attempt.model_validate(empty | given)
+
+
+def quiet(share: float, *, noisy: bool) -> Environment:
+    busy = Check(value=share, why=None, violation=noisy)
+    return Environment(checks={"cpu_busy": busy}, noisy=noisy, skipped=False, facts={})
+
+
+def events() -> list[Event]:
+    return [
+        Stage("discover", "Looking for engines"),
+        *(Stage("materialise", "Making the pack's files", n << 20, 400 << 20) for n in (0, 399)),
+        PlanMade((PEAK, NETWORK), 90.0),
+        Stage("preconditions", "Watching whether the machine is idle", until_ns=30 * SECOND),
+        Checked(quiet(0.23, noisy=True)),
+        AttemptStarted(PEAK, 1, 0, 2, 60.0),
+        AttemptEnded(PEAK, attempt(1), 0.83, counts=True, why_not=None),
+        AttemptStarted(NETWORK, 1, 1, 1, 30.0),
+        AttemptEnded(NETWORK, attempt(1, "crashed", "signal 11"), None, False, "crashed"),
+        Stage("spacing", "Waiting: two attempts start apart", until_ns=12 * SECOND),
+        Saved(Path("/records/record.json"), complete=True),
+    ]
+
+
+def shown(page: Page, feed: list[Event]) -> str:
+    """Return everything the view writes for ``feed``."""
+    stream = io.StringIO()
+    wall = datetime(2026, 11, 30, 21, 0)  # noqa: DTZ001 - a wall clock, as a user reads it
+    with LiveView(stream, page, clock_ns=lambda: 0, wall=lambda: wall) as view:
+        for event in feed:
+            view(event)
+    return stream.getvalue()
+
+
+def frames(width: int) -> Iterator[str]:
+    """Yield the status lines on a terminal after each event."""
+    for n in range(1, len(events()) + 1):
+        view = LiveView(io.StringIO(), Page(width=width), clock_ns=lambda: 0)
+        for event in events()[:n]:
+            view._progress.take(event)
+        yield "\n".join(line.plain for line in view._status())
+
+
+def test_without_a_terminal_each_attempt_is_one_plain_line() -> None:
+    lines = shown(Page(), events()).splitlines()
+    assert lines == [
+        "Looking for engines",
+        "Making the pack's files",
+        "plan: 2 entries, at least 90 s",
+        "Watching whether the machine is idle",
+        "noisy: its processor is 23% busy: stop other programs, or use --wait-idle",
+        "[1/2]  ort-cpu · peak-512x2048x8 · fp32 · 1  0.83 TOPS",
+        "[2/2]  openvino-cpu · resnet50 · w8 · 1  crashed  signal 11",
+        "Waiting: two attempts start apart",
+    ]
+
+
+def test_a_pipe_cuts_no_reason_however_long() -> None:
+    why = "x" * 500
+    ended = AttemptEnded(NETWORK, attempt(1, "crashed", why), None, False, "crashed")
+    assert why in shown(Page(), [ended])
+
+
+def test_a_forced_colour_on_a_pipe_adds_only_colour() -> None:
+    text = shown(Page(colour=True), events())
+    assert "\x1b[3" in text
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", text)
+    assert plain == shown(Page(), events())
+
+
+def test_no_colour_on_a_terminal_still_redraws() -> None:
+    text = shown(Page(width=80, live=True), events())
+    assert "\x1b[3" not in text
+    assert "\x1b[2K" in text
+
+
+@pytest.mark.parametrize("width", [20, 40, 80])
+def test_redrawn_lines_never_wrap(width: int) -> None:
+    for frame in frames(width):
+        assert all(width_of(line) <= width for line in frame.splitlines())
+
+
+def test_the_status_tells_what_runs_what_is_left_and_what_is_best() -> None:
+    found = list(frames(80))
+    assert "399.0 MiB of 400.0 MiB" in found[2]
+    assert "30 s  Watching whether the machine is idle" in found[4]
+    assert "0 done, 2+ left · 60 s (until " in found[6]
+    assert "ort-cpu · peak-512x2048x8 · fp32  attempt 1" in found[6]
+    assert "best  0.83 TOPS  ort-cpu · peak-512x2048x8 · fp32" in found[7]
+    assert "1 fault, last:  openvino-cpu · resnet50 · w8: crashed" in found[9]
+    assert "12 s  Waiting" in found[10]
+
+
+def test_a_peak_is_best_before_any_network() -> None:
+    progress = Progress()
+    progress.take(AttemptEnded(NETWORK, attempt(1), 9.0, counts=True, why_not=None))
+    progress.take(AttemptEnded(PEAK, attempt(1), 0.5, counts=True, why_not=None))
+    progress.take(AttemptEnded(PEAK, attempt(2), 5.0, counts=False, why_not="gate_failed"))
+    assert progress.best == (True, 0.5, str(PEAK))
+
+
+def test_nothing_is_drawn_between_the_start_and_the_end_of_an_attempt() -> None:
+    stream = io.StringIO()
+    with LiveView(stream, Page(width=80, live=True), clock_ns=lambda: 0) as view:
+        view(Stage("spacing", "Waiting", until_ns=5 * SECOND))
+        assert view._waiting.is_set()
+        view(AttemptStarted(PEAK, 1, 0, 1, None))
+        assert not view._waiting.is_set()
+
+
+class Gone(io.StringIO):
+    def write(self, text: str, /) -> int:
+        raise BrokenPipeError
+
+    def flush(self) -> None:
+        raise BrokenPipeError
+
+
+@pytest.mark.parametrize("page", [Page(), Page(width=80, live=True)])
+def test_a_terminal_that_goes_away_costs_the_view_and_not_the_run(page: Page) -> None:
+    with LiveView(Gone(), page) as view:
+        for event in events():
+            view(event)
+
+
+def test_stages_without_a_count_have_no_amount() -> None:
+    assert amount(Stage("x", "X")) is None
+    assert amount(Stage("x", "X", 1, 3)) == "1 of 3"
+
+
+def test_plans_with_skipped_entries_say_so() -> None:
+    skipped = Planned("e", "w", "v", "v", "FP32", "peak", "peak", skip="known to abort")
+    assert "plan: 1 entry, 1 skipped" in shown(Page(), [PlanMade((PEAK, skipped), None)])
+
+
+def test_skipped_checks_are_not_called_quiet() -> None:
+    environment = Environment(checks={}, noisy=False, skipped=True, facts={})
+    assert shown(Page(), [Checked(environment)]) == "checks: skipped\n"
