@@ -121,7 +121,7 @@ def loop_and_warmup_s(policy: Policy, *, quick: bool) -> float:
 def lower_bound_left(
     plan: Sequence[Planned], history: History, policy: Policy, *, quick: bool = False
 ) -> int:
-    """Return how many attempts are left at the least.
+    """Return how many attempts are left at the least, if none of them ends its entry for good.
 
     During the first pass an entry may yet be screened, so only the entries that have not run
     count, and those that must run to their maximum because an attempt died.
