@@ -57,7 +57,7 @@ class EvalInput:
         """The graph's input for one eval sample, batch axis included."""
         x = self.array[index : index + 1]
         if self.transform == "u8-centred":
-            return np.asarray(x.astype(floats) / floats(128) - floats(1))
+            return np.asarray(x.astype(floats) / 128 - 1)
         return x.astype(floats) if np.issubdtype(x.dtype, np.floating) else x
 
 

@@ -10,9 +10,10 @@ from __future__ import annotations
 import bz2
 import hashlib
 import io
+import itertools
 import pickletools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +22,8 @@ from PIL import Image
 
 SOURCES = Path(__file__).with_name("EVAL_SOURCES.md")
 USES = ("calibration", "evaluation")
+HUES = tuple(itertools.permutations(range(3)))
+"""Orders of the colour channels."""
 
 Pixels = npt.NDArray[np.uint8]
 
@@ -41,13 +44,17 @@ class Photograph:
 
 @dataclass(frozen=True)
 class Crop:
-    """A square of a photograph: upper left corner and side in source pixels."""
+    """A square of a photograph: upper left corner and side in source pixels.
+
+    ``hue`` picks one of the six orders of the colour channels; 0 keeps them.
+    """
 
     photograph: str
     left: int
     top: int
     side: int
     mirrored: bool = False
+    hue: int = 0
 
 
 def sources(page: Path = SOURCES) -> list[Photograph]:
@@ -111,7 +118,7 @@ def cut(image: Pixels, crop: Crop, size: int) -> Pixels:
     pixels = np.asarray(picture)
     if crop.mirrored:
         pixels = pixels[:, ::-1]
-    return np.ascontiguousarray(pixels.transpose(2, 0, 1))
+    return np.ascontiguousarray(pixels.transpose(2, 0, 1)[list(HUES[crop.hue])])
 
 
 @dataclass(frozen=True)
@@ -122,15 +129,25 @@ class PictureSet:
     crops: tuple[Crop, ...]
 
 
-def gather(folder: Path, use: str, size: int, counts: Sequence[int], seed: int) -> PictureSet:
-    """Cut ``counts[i]`` crops from the i-th photograph of that use, one after the other."""
+def gather(
+    folder: Path, use: str, size: int, counts: Sequence[int], seed: int, *, hues: bool = False
+) -> PictureSet:
+    """Cut ``counts[i]`` crops from the i-th photograph of that use, one after the other.
+
+    With ``hues`` the crops go through all orders of the colour channels, so that a handful of
+    photographs covers saturated colours that none of them shows.
+    """
     chosen = [photograph for photograph in sources() if photograph.use == use]
     if len(chosen) != len(counts):
         raise ValueError(f"{len(chosen)} photographs for {use}, {len(counts)} counts")
     pixels, all_crops = [], []
     for index, (photograph, count) in enumerate(zip(chosen, counts, strict=True)):
         image = load(folder, photograph)
-        for crop in crops(photograph.id, image.shape, count, seed * 1000 + index):
+        for number, crop in enumerate(
+            crops(photograph.id, image.shape, count, seed * 1000 + index)
+        ):
+            if hues:
+                crop = replace(crop, hue=(number * 5 + index) % len(HUES))
             pixels.append(cut(image, crop, size))
             all_crops.append(crop)
     return PictureSet(np.stack(pixels), tuple(all_crops))
