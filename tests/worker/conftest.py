@@ -1,14 +1,18 @@
-"""A pack small enough for a test: two inputs, one reference, and a job that measures it."""
+"""A pack small enough for a test, a script of virtual engines, and jobs that measure it."""
 
 from __future__ import annotations
 
 import hashlib
+import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
-from npumark.worker.protocol import FileCheck, Job, TimingOptions
+from npumark.worker.__main__ import carry_out
+from npumark.worker.protocol import FileCheck, Job, Result, TimingOptions
 
 ROWS, WIDTH, SAMPLES = 4, 8, 3
 
@@ -93,3 +97,34 @@ def make_job(root: Path, workload: dict[str, Any], **changes: Any) -> Job:
         "profile_runs": 2,
     }
     return Job(**{**job, **changes})
+
+
+@dataclass
+class Tiny:
+    """A pack at ``root``; ``run`` carries a job out in this very process."""
+
+    root: Path
+    workload: dict[str, Any]
+
+    def script(self, *faults: dict[str, Any], **card: Any) -> None:
+        card = {"id": "virtual-cpu", "latency_us": {"*/*": 1000}, **card, "faults": faults}
+        (self.root / "script.json").write_text(json.dumps({"engines": [card]}))
+
+    def job(self, **changes: Any) -> Job:
+        return make_job(self.root, self.workload, **changes)
+
+    def run(self, *faults: dict[str, Any], **changes: Any) -> Result:
+        if not (self.root / "script.json").exists() or faults:
+            self.script(*faults)
+        return carry_out(self.job(**changes), 0)
+
+
+@pytest.fixture
+def tiny(tmp_path: Path) -> Tiny:
+    root = tmp_path / "pack"
+    return Tiny(root, make_pack(root))
+
+
+@pytest.fixture
+def timing() -> TimingOptions:
+    return TIMING
