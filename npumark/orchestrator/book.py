@@ -16,7 +16,7 @@ from npumark.orchestrator.redaction import redact, replacements
 from npumark.orchestrator.request import RunRequest
 from npumark.orchestrator.surroundings import Counters, with_observations
 from npumark.pack.manifest import Manifest
-from npumark.policy import Policy
+from npumark.policy import Policy, load_policy
 from npumark.record.files import seal, write_record
 from npumark.record.history import RunFolder
 from npumark.record.model import (
@@ -125,9 +125,7 @@ class Book:
 
     def payload(self) -> Payload:
         """Return the record's payload, every derived field computed from the attempts."""
-        environment = with_observations(
-            self.environment, self.throttled(), {**self.notes, "spent_ns": dict(self.spent_ns)}
-        )
+        environment = with_observations(self.environment, self.throttled(), self.notes)
         options = self.options()
         facts = RunFacts(
             plan=self.plan,
@@ -157,7 +155,10 @@ class Book:
             resumed=self.resumed,
             harness=self.harness,
             box=None,
-            **derived.fields(),
+            **{
+                **derived.fields(),
+                "where_time_went_ns": {**derived.where_time_went_ns, **self.spent_ns},
+            },
         )
 
     def options(self) -> Plan:
@@ -180,9 +181,15 @@ class Book:
         )
 
 
-def suite_of(manifest: Manifest, *, verified: bool, why_not: str | None) -> Suite:
-    """Return the record's suite: names from the manifest, ``verified`` from this run's check."""
+def suite_of(manifest: Manifest, policy: Policy, *, verified: bool, why_not: str | None) -> Suite:
+    """Return the record's suite: names from the manifest, ``verified`` from this run's check.
+
+    A policy other than the shipped one judges other figures: its suite is not verified.
+    """
     said = manifest.suite
+    if policy.sha256 != load_policy().sha256:
+        verified = False
+        why_not = why_not or "the thresholds are not those this npumark was built with"
     return Suite(
         name=said.get("name", "unnamed"),
         version=said.get("version", "unknown"),

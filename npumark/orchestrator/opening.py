@@ -66,7 +66,9 @@ def begin(
     run_id = f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(3)}"
     used = _used(prepared.plan)
     found = [f for f in prepared.survey.found if f.info.available and f.info.id in used]
-    suite = suite_of(prepared.manifest, verified=pack.verified, why_not=pack.why_not)
+    suite = suite_of(
+        prepared.manifest, prepared.policy, verified=pack.verified, why_not=pack.why_not
+    )
     machine = machine_facts()
     header: dict[str, Any] = {
         "schema": SCHEMA,
@@ -216,6 +218,7 @@ def reopen(
             machine=header["machine"],
             suite=suite_of(
                 manifest,
+                policy,
                 verified=before.verified and pack.verified,
                 why_not=before.why_not or pack.why_not,
             ),

@@ -1,0 +1,351 @@
+"""Whole runs on virtual engines: what comes out, whatever an engine does."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from npumark.errors import NothingToMeasure, PackError, SetupError, UsageError
+from npumark.orchestrator import measuring as loop
+from npumark.orchestrator.events import AttemptEnded, AttemptStarted, Saved
+from npumark.orchestrator.interrupts import Interrupts
+from npumark.orchestrator.journal import Journal
+from npumark.orchestrator.lock import measuring
+from npumark.orchestrator.run import dry_run, execute
+from npumark.orchestrator.survey import survey
+from npumark.pack import store
+from npumark.pack.manifest import load_manifest
+from npumark.record.files import read_record
+from npumark.record.model import Payload
+from npumark.record.samples import check_samples
+
+Card = Callable[..., dict[str, Any]]
+PEAK, NET = "peak-4x8x1", "tiny-net"
+
+
+def statuses(payload: Payload) -> dict[tuple[str, str], str]:
+    return {(e.workload, e.variant): e.status for e in payload.entries}
+
+
+def test_a_run_ends_with_a_score_and_a_record_that_recomputes(bench: Any) -> None:
+    out = bench.run(quick=False)
+    payload = bench.check(out.path)
+    assert out.exit_code == 0
+    assert payload.complete
+    assert payload.score is not None
+    assert payload.score.label.endswith("INT8")
+    assert payload.engines[0].delivered is not None
+    counts = {(e.workload, e.variant): len(e.attempts) for e in payload.entries}
+    # FP32 takes twice as long as INT8: below both screens, so it ran once.
+    assert counts == {
+        (PEAK, "fp32"): 1,
+        (PEAK, "int8-u8s8"): 5,
+        (NET, "fp32"): 1,
+        (NET, "int8-u8s8"): 3,
+    }
+    assert payload.not_comparable_because == ["pack_not_verified", "virtual"]
+    assert payload.harness["overhead_ns"]["call"] > 0
+    assert {"discover", "pack", "overhead", "loop"} <= set(payload.where_time_went_ns)
+    assert check_samples(out.record, out.path.parent / "samples") == []
+    ended = [e for e in bench.events if isinstance(e, AttemptEnded)]
+    assert len(ended) == sum(counts.values())
+    assert all(e.counts for e in ended)
+    assert bench.events[-1] == Saved(out.path, complete=True)
+
+
+def test_attempts_of_an_entry_start_apart(bench: Any) -> None:
+    bench.rules["spacing_s"] = "1.5"
+    out = bench.run(quick=False, workloads=(NET,), variants=("fp32",))
+    starts = [a.started_ns for a in bench.check(out.path).entries[0].attempts]
+    gaps = [b - a for a, b in pairwise(starts)]
+    assert len(gaps) == 2
+    assert min(gaps) >= 1_500_000_000
+    assert out.record.payload.where_time_went_ns["spacing"] > 0
+
+
+@pytest.mark.parametrize(
+    ("fault", "status", "why"),
+    [
+        ({"do": "segfault"}, "crashed", "SIGSEGV"),
+        ({"do": "kill", "call": 3}, "crashed", "SIGKILL"),
+        ({"do": "abort"}, "crashed", "SIGABRT"),
+        ({"do": "exit", "code": 0}, "no_result", "without a result"),
+        ({"do": "exit", "code": 7}, "crashed", "exit status 7"),
+        ({"do": "half_json"}, "no_result", "not whole"),
+        ({"do": "garbage"}, "no_result", "not whole"),
+        ({"do": "raise"}, "crashed", "a virtual fault of two lines"),
+        ({"do": "out_of_memory"}, "crashed", "out of memory"),
+    ],
+)
+def test_a_dead_worker_costs_its_attempt_only(
+    bench: Any, make_card: Card, fault: dict[str, Any], status: str, why: str
+) -> None:
+    out = bench.run(make_card(faults=[{"workload": NET, "variant": "fp32", **fault}]))
+    payload = bench.check(out.path)
+    entry = next(e for e in payload.entries if (e.workload, e.variant) == (NET, "fp32"))
+    assert entry.status == status
+    assert why in (entry.attempts[0].why or "")
+    assert entry.figure is None
+    assert entry.attempts[0].log_tail is None or str(bench.home) not in entry.attempts[0].log_tail
+    assert [s for s in statuses(payload).values() if s == "ok"] == ["ok"] * 3
+    assert payload.score is not None
+    assert out.exit_code == 1
+
+
+def test_a_hang_is_a_timeout(bench: Any, make_card: Card) -> None:
+    bench.rules["attempt_deadline_s"] = "3.0"
+    hang = {"do": "hang", "workload": NET, "variant": "fp32", "call": 4}
+    out = bench.run(make_card(faults=[hang]), workloads=(NET,))
+    assert statuses(bench.check(out.path))[NET, "fp32"] == "timeout"
+    assert out.exit_code == 1
+
+
+def test_a_flood_on_stderr_does_no_harm(bench: Any, make_card: Card) -> None:
+    bench.rules["log_cap_bytes"] = "65536"
+    flood = {"do": "stderr_flood", "bytes": 16 << 20}
+    out = bench.run(make_card(faults=[flood]), workloads=(NET,))
+    assert set(statuses(bench.check(out.path)).values()) == {"ok"}
+    logs = list((out.path.parent / "logs").glob(f"*{NET}*"))
+    assert len(logs) == 2
+    assert all(log.stat().st_size < 70_000 for log in logs)
+
+
+def test_dead_peaks_leave_no_score(bench: Any, make_card: Card) -> None:
+    out = bench.run(make_card(faults=[{"do": "segfault", "workload": "peak-*"}]))
+    payload = bench.check(out.path)
+    assert payload.score is None
+    assert payload.score_why
+    assert out.exit_code == 4
+
+
+@pytest.mark.parametrize(
+    "do", ["nan", "zeros", "scale", "roll", "memoised", "memoised_when_timed", "wrong_shape"]
+)
+def test_wrong_answers_never_count(bench: Any, make_card: Card, do: str) -> None:
+    out = bench.run(make_card(faults=[{"do": do, "variant": "int8-u8s8", "workload": PEAK}]))
+    payload = bench.check(out.path)
+    entry = next(e for e in payload.entries if (e.workload, e.variant) == (PEAK, "int8-u8s8"))
+    assert not entry.counts
+    assert payload.score is not None
+    assert payload.score.format == "FP32"
+
+
+def test_an_npu_that_did_not_do_the_work_is_caught(bench: Any, make_card: Card) -> None:
+    npu = make_card(
+        "virtual-npu",
+        processor={"key": "npu0", "role": "NPU", "name": "Virtual NPU"},
+        latency_us={"*/*": 1_000},
+        placement={"verdict": "proved", "share": 0.1},
+    )
+    out = bench.run(make_card(), npu)
+    payload = bench.check(out.path)
+    lied = {e.status for e in payload.entries if e.engine == "virtual-npu"}
+    assert lied == {"wrong_device"}
+    assert payload.score is not None
+    assert payload.score.engine == "virtual-cpu"
+    assert out.exit_code == 1
+
+
+def test_one_engine_down_costs_only_itself(bench: Any, make_card: Card) -> None:
+    gone = make_card("virtual-gpu", available=False, reason="no driver")
+    out = bench.run(make_card(), gone)
+    assert {e.engine for e in bench.check(out.path).entries} == {"virtual-cpu"}
+    assert out.exit_code == 0
+    found = {f.info.id: f.info.reason for f in survey(bench.script(make_card(), gone)).found}
+    assert found == {"virtual-cpu": None, "virtual-gpu": "no driver"}
+
+
+def test_nothing_to_measure_is_said(bench: Any, make_card: Card) -> None:
+    with pytest.raises(NothingToMeasure, match="no driver"):
+        bench.run(make_card(available=False, reason="no driver"))
+    assert bench.runs() == []
+
+
+@pytest.mark.parametrize(
+    ("probe", "why"),
+    [
+        ({"do": "segfault"}, "SIGSEGV"),
+        ({"do": "half_json"}, "not whole"),
+        ({"do": "raise"}, "a virtual fault"),
+    ],
+)
+def test_a_probe_that_dies_is_a_reason(bench: Any, probe: dict[str, Any], why: str) -> None:
+    bench.request()
+    script = bench.script({"id": "virtual-cpu"}, probe=probe)
+    (found,) = survey(script, bench.policy).found
+    assert not found.info.available
+    assert why in (found.info.reason or "")
+
+
+def test_a_probe_that_hangs_is_a_reason(bench: Any) -> None:
+    bench.rules["probe_deadline_s"] = "1.5"
+    script = bench.script({"id": "virtual-cpu"}, probe={"do": "hang"})
+    (found,) = survey(script, bench.policy).found
+    assert found.info.reason is not None
+    assert found.info.reason.startswith("its probe hung: no end within 1.5 s")
+
+
+def test_unknown_names_are_refused(bench: Any) -> None:
+    with pytest.raises(UsageError, match="no engine called 'cpu'"):
+        bench.run(engines=("cpu",))
+    with pytest.raises(UsageError, match="no script"):
+        execute(replace(bench.request(), virtual=bench.home / "none.json"))
+    with pytest.raises(UsageError, match="cannot be read"):
+        execute(replace(bench.request(), manifest=bench.home / "none.json"))
+
+
+def test_a_second_measurement_is_refused_before_anything(bench: Any) -> None:
+    with measuring("npumark run --all-variants"):
+        for attempt in (
+            bench.run,
+            lambda: survey(bench.script()),
+            lambda: dry_run(bench.request()),
+        ):
+            with pytest.raises(SetupError, match="`npumark run --all-variants`"):
+                attempt()
+    assert bench.runs() == []
+
+
+def test_an_output_is_checked_before_and_written_after(bench: Any, tmp_path: Path) -> None:
+    out = tmp_path / "record.json"
+    done = bench.run(out=out, workloads=(NET,), variants=("fp32",))
+    assert read_record(out) == done.record
+    with pytest.raises(UsageError, match="exists"):
+        bench.run(out=out)
+    with pytest.raises(SetupError, match="does not exist"):
+        bench.run(out=tmp_path / "missing" / "record.json")
+    assert len(bench.runs()) == 1
+    again = bench.run(out=out, force=True, workloads=(NET,), variants=("fp32",))
+    assert read_record(out).payload.run_id == again.record.payload.run_id
+
+
+def test_a_dry_run_measures_and_writes_nothing(bench: Any) -> None:
+    pack = store.pack_root(load_manifest(bench.manifest))
+    (pack / f"{NET}/x.bin").unlink()
+    told = dry_run(bench.request(), policy=bench.policy)
+    assert len(told.plan) == 4
+    assert told.missing_bytes == 3 * 4 * 8 * 2
+    assert told.free_bytes > 0
+    assert told.estimate.attempts == (4, 4)
+    assert bench.runs() == []
+
+
+def test_a_time_budget_ends_the_run_early(bench: Any) -> None:
+    out = bench.run(quick=False, time_budget_s=4.0)
+    payload = bench.check(out.path)
+    assert not payload.complete
+    assert "time_budget" in payload.not_comparable_because
+    assert out.exit_code == 0
+
+
+def test_a_view_that_fails_costs_nothing(bench: Any) -> None:
+    def broken(event: object) -> None:
+        raise BrokenPipeError
+
+    request = bench.request(workloads=(NET,))
+    out = execute(request, broken, policy=bench.policy)
+    assert out.record.payload.complete
+
+
+def test_a_changed_file_runs_and_is_not_comparable(bench: Any) -> None:
+    pack = store.pack_root(load_manifest(bench.manifest))
+    graph = pack / f"{NET}/fp32.onnx"
+    graph.write_bytes(graph.read_bytes()[::-1])
+    out = bench.run(workloads=(NET,))
+    payload = bench.check(out.path)
+    assert not payload.suite.verified
+    assert "fp32.onnx" in (payload.suite.why_not or "")
+    assert set(statuses(payload).values()) == {"ok"}
+
+
+def test_a_missing_file_costs_the_entries_that_read_it(bench: Any) -> None:
+    pack = store.pack_root(load_manifest(bench.manifest))
+    (pack / f"{NET}/fp32.onnx").unlink()
+    out = bench.run()
+    seen = statuses(bench.check(out.path))
+    assert seen[NET, "fp32"] == "pack_error"
+    assert seen[NET, "int8-u8s8"] == "ok"
+    assert out.exit_code == 1
+
+
+def test_a_pack_without_any_file_is_an_integrity_error(bench: Any) -> None:
+    pack = store.pack_root(load_manifest(bench.manifest))
+    for path in pack.rglob("*.onnx"):
+        path.unlink()
+    assert bench.run().exit_code == PackError.exit_code
+
+
+def test_sleep_voids_an_attempt_and_it_runs_again(
+    bench: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    naps = iter([7_000_000_000])
+
+    class Watch:
+        def slept_ns(self) -> int:
+            return next(naps, 0)
+
+    monkeypatch.setattr(loop, "SleepWatch", Watch)
+    out = bench.run(workloads=(NET,), variants=("fp32",))
+    (entry,) = bench.check(out.path).entries
+    assert [a.status for a in entry.attempts] == ["interrupted", "ok"]
+    assert entry.attempts[0].why == "the machine slept for 7.0 s during the attempt"
+    assert entry.attempts[0].measurement is None
+    assert out.exit_code == 0
+
+
+def test_a_disk_that_fails_loses_nothing_measured(
+    bench: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append = Journal.append
+    starts = 0
+
+    def full(self: Journal, kind: str, body: dict[str, Any]) -> None:
+        nonlocal starts
+        starts += kind == "starting"
+        if starts == 3:
+            raise SetupError("no space left while writing", "Free some space.")
+        append(self, kind, body)
+
+    monkeypatch.setattr(Journal, "append", full)
+    with pytest.raises(SetupError) as told:
+        bench.run()
+    assert "npumark run --resume" in (told.value.hint or "")
+    (folder,) = bench.runs()
+    payload = bench.check(folder / "record.json")
+    assert sum(len(e.attempts) for e in payload.entries) == 2
+
+
+def test_an_interrupt_keeps_what_was_measured(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Signals as an embedding program would pass them on; real ones are sent elsewhere."""
+    caught: list[Interrupts] = []
+    make = Interrupts.__init__
+
+    def remember(self: Interrupts) -> None:
+        make(self)
+        caught.append(self)
+
+    monkeypatch.setattr(Interrupts, "__init__", remember)
+
+    def listen(event: object) -> None:
+        bench.events.append(event)
+        if isinstance(event, AttemptStarted) and event.done == 2:
+            caught[-1].trigger()
+
+    out = execute(bench.request(), listen, policy=bench.policy)
+    payload = bench.check(out.path)
+    assert out.exit_code == 130
+    assert not payload.complete
+    assert [a.status for e in payload.entries for a in e.attempts] == ["ok", "ok", "interrupted"]
+
+
+def test_no_name_of_the_user_reaches_the_record(bench: Any) -> None:
+    out = bench.run(workloads=(NET,), argv=("run", "--out", str(bench.home / "x.json")))
+    text = json.dumps(out.record.model_dump(mode="json", by_alias=True))
+    assert str(bench.home) not in text
+    assert out.record.payload.plan.argv == ["run", "--out", "<npumark-home>/x.json"]
