@@ -58,7 +58,7 @@ class ShippedNetwork:
         for tensor, array in zip(self.entry.eval.inputs, self.arrays("inputs"), strict=True):
             x = array[sample : sample + 1]
             if tensor.transform == "u8-centred":
-                x = x.astype(floats) / 128 - 1
+                x = np.asarray(x, floats) / 128 - 1
             feed[tensor.name] = x
         return feed
 
