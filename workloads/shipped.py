@@ -53,12 +53,12 @@ class ShippedNetwork:
 
     def feed(self, sample: int, variant: str) -> dict[str, Array]:
         """The graph inputs of one eval sample in the types that a variant takes."""
-        floats = np.float16 if variant == "fp16" else np.float32
+        floats: np.dtype[Any] = np.dtype("float16" if variant == "fp16" else "float32")
         feed = {}
         for tensor, array in zip(self.entry.eval.inputs, self.arrays("inputs"), strict=True):
             x = array[sample : sample + 1]
             if tensor.transform == "u8-centred":
-                x = np.asarray(x, floats) / 128 - 1
+                x = x.astype(floats) / 128 - 1
             feed[tensor.name] = x
         return feed
 

@@ -1,0 +1,131 @@
+"""The shipped vision networks: weights, graphs, gates, and broken copies that must fail."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+from npumark.gates.judge import judge
+from npumark.pack.network_weights import write_weights
+from npumark.pack.weight_encoding import FORMATS
+from workloads.defects import DEFECTS
+from workloads.onnx_emit import save
+from workloads.shipped import SHIPPED, fragment
+
+from .vision_networks import DEFINITIONS, VARIANTS, network, run
+
+FP16_SMALLEST_NORMAL = 2.0**-14
+
+
+@pytest.fixture(scope="module", params=DEFINITIONS)
+def workload(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def every(n: int, count: int) -> list[int]:
+    return sorted({i * n // count for i in range(count)})
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_weight_files_hash_to_what_the_manifest_says(workload: str, form: str) -> None:
+    (entry,) = [f for f in fragment()["files"] if f["path"] == f"{workload}/{form}.weights"]
+    out = io.BytesIO()
+    write_weights(SHIPPED, workload, form, out)
+    assert len(out.getvalue()) == entry["size"]
+    assert hashlib.sha256(out.getvalue()).hexdigest() == entry["sha256"]
+
+
+def test_weights_are_finite_and_almost_never_subnormal_in_half_precision(workload: str) -> None:
+    for name, value in network(workload).values.items():
+        assert np.isfinite(value).all(), name
+        assert np.abs(value).max() < 65504, name
+        small = (value != 0) & (np.abs(value) < FP16_SMALLEST_NORMAL)
+        assert np.mean(small) < 0.01, name
+
+
+def test_counts_in_the_manifest_are_those_of_the_definition(workload: str) -> None:
+    net = network(workload)
+    module = DEFINITIONS[workload]
+    assert net.entry.macs == net.graph.macs()
+    assert net.entry.params == module.PUBLISHED_PARAMETERS
+
+
+def test_emission_is_reproducible(workload: str, tmp_path: Path) -> None:
+    net = network(workload)
+    for variant in ("fp32", "int8-u8s8"):
+        graph = save(net.graph, net.values, variant, tmp_path, net.quantisation)
+        assert graph.read_bytes() == (SHIPPED / workload / graph.name).read_bytes()
+
+
+def test_shipped_files_stay_small(workload: str) -> None:
+    for path in (SHIPPED / workload).iterdir():
+        assert path.stat().st_size < 3_000_000, path
+        if path.suffix == ".onnx":
+            assert path.stat().st_size < 150_000, path
+
+
+def test_quantised_graphs_keep_zero_points_at_zero_after_relu(workload: str) -> None:
+    net = network(workload)
+    relus = [node.name for node in net.graph.nodes if node.op == "relu"]
+    assert relus
+    assert {net.quantisation.activations[name][1] for name in relus} == {0}
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_every_variant_passes_its_standard_gate(
+    workload: str, variant: str, tmp_path: Path
+) -> None:
+    net = network(workload)
+    graph = save(net.graph, net.values, variant, tmp_path, net.quantisation)
+    samples = list(range(net.entry.eval.n))
+    verdict = judge(net.measure(samples, run(net, graph, variant, samples)), net.gate("standard"))
+    assert verdict.passed, verdict.why
+    assert net.entry.variant(variant).validated
+
+
+def test_classifiers_have_enough_decisive_samples() -> None:
+    for workload in ("mobilenet_v3_large", "resnet50"):
+        (logits,) = network(workload).arrays("references")
+        ordered = np.sort(logits.astype(np.float32), axis=1)
+        assert (ordered[:, -1] - ordered[:, -2] >= 1).sum() >= 24
+        assert len(set(logits.argmax(axis=1).tolist())) >= 4
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("defect", DEFECTS)
+def test_every_defect_fails_the_standard_gate(
+    workload: str, defect: str, variant: str, tmp_path: Path
+) -> None:
+    net = network(workload)
+    broken = DEFECTS[defect](net.graph, net.values, net.quantisation)
+    graph = save(broken.graph, broken.values, variant, tmp_path, broken.quantisation)
+    samples = every(net.entry.eval.n, 4)
+    verdict = judge(net.measure(samples, run(net, graph, variant, samples)), net.gate("standard"))
+    assert not verdict.passed, verdict.measures
+
+
+def test_a_repeated_answer_fails_every_gate(workload: str) -> None:
+    net = network(workload)
+    samples = every(net.entry.eval.n, 6)
+    (reference,) = net.arrays("references")
+    scale = int(net.entry.eval.parameters.get("reference_scale", 1))
+    answer = reference[:1].astype(np.float32)
+    if scale > 1:
+        answer = answer.repeat(scale, axis=2).repeat(scale, axis=3)
+    measures = net.measure(samples, [[answer]] * len(samples))
+    for tier in ("standard", "strict"):
+        assert not judge(measures, net.gate(tier)).passed
+
+
+def test_graphs_are_valid_onnx_and_keep_their_weights_outside(workload: str) -> None:
+    for variant in VARIANTS:
+        model = onnx.load(SHIPPED / workload / f"{variant}.onnx", load_external_data=False)
+        assert model.ir_version == 8
+        assert [o.version for o in model.opset_import] == [17]
+        inline = [t for t in model.graph.initializer if t.data_location != t.EXTERNAL]
+        assert max(int(np.prod(t.dims)) for t in inline) <= 8 if inline else True
