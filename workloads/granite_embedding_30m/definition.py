@@ -29,6 +29,9 @@ EPSILON = 1e-12
 MASKED = -10_000.0
 """Added to the attention logits of padding: far below any logit, and finite in float16."""
 
+PRODUCTS = frozenset({"dense", "matmul"})
+"""The operations that read 8-bit activations in the fully quantised variant."""
+
 PUBLISHED_PARAMETERS = 30_147_456
 """Without the pooler (147,840 more), which sentence embeddings by token 0 do not use."""
 PUBLISHED_WITH_POOLER = 30_295_296
@@ -70,16 +73,17 @@ def layer(g: Graph, x: str, bias: str, name: str) -> str:
         return g.layernorm(y, f"{name}.norm", EPSILON)
 
 
-def build() -> Graph:
+def build(vocabulary: int = VOCABULARY) -> Graph:
     """Return the encoder: ids and mask int64 [1, 128] -> embedding [1, 384], tokens [1, 128, 384].
 
-    The outputs' order is that of the eval set's references.
+    The outputs' order is that of the eval set's references. A smaller ``vocabulary`` serves
+    trials that need not carry a table of 19 million weights.
     """
     g = Graph(WORKLOAD)
     ids = g.input("input_ids", (1, TOKENS), "int64")
     mask = g.input("attention_mask", (1, TOKENS), "int64")
     bias = g.mask_bias(mask, "mask_bias", MASKED)
-    words = g.gather(ids, "words", VOCABULARY, WIDTH)
+    words = g.gather(ids, "words", vocabulary, WIDTH)
     first = PADDING + 1
     places = g.rows("positions", POSITIONS, WIDTH, range(first, first + TOKENS))
     kinds = g.rows("token_types", TOKEN_TYPES, WIDTH, [0])

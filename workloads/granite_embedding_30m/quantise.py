@@ -10,13 +10,12 @@ from collections import defaultdict
 
 import torch
 
+from workloads.granite_embedding_30m.definition import PRODUCTS
 from workloads.granite_embedding_30m.tokens import Sequences
 from workloads.graph import Graph, Node, Values
 from workloads.onnx_emit import Quantisation
 from workloads.quantise import affine, range_of
 from workloads.reference import Interpreter
-
-PRODUCTS = frozenset({"dense", "matmul"})
 
 
 def ranges(graph: Graph, values: Values, texts: Sequences) -> Quantisation:
