@@ -39,7 +39,7 @@ def registered() -> tuple[Registered, ...]:
     """Return every registered engine by name, without importing one; none is left out.
 
     A built-in's name belongs to the built-in: another package that claims it is listed with a
-    fault, and so are two packages that claim the same name.
+    fault, and so is the second of two packages that claim one name.
     """
     return collect(tuple(entry_points(group=GROUP)))
 

@@ -1,0 +1,153 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from npumark.engines.base import LoadRequest
+from npumark.engines.openvino import OpenVino, bus_address, precision_hint, requested_device
+from npumark.errors import EngineError, Unsupported
+from npumark.worker.protocol import EngineInfo
+
+pytest.importorskip("openvino")
+
+
+@pytest.fixture(scope="module")
+def cpu() -> EngineInfo:
+    return next(info for info in OpenVino().probe({}) if info.id == "openvino-cpu")
+
+
+def observe(engine: OpenVino, request: LoadRequest) -> Any:
+    session = engine.load(request)
+    session.step()()
+    return session.observed()
+
+
+def test_the_probe_ran_a_model_on_the_cpu(cpu: EngineInfo) -> None:
+    assert cpu.available
+    assert cpu.processor["key"] == "cpu"
+    assert cpu.processor["name"]
+    assert {"fp32", "fp16", "int8-u8s8"} <= set(cpu.variants)
+    assert cpu.options["device"] == "CPU"
+
+
+@pytest.mark.parametrize(
+    ("variant", "ran", "least_db"),
+    [("fp32", {"FP32"}, 60), ("fp16", {"FP16", "FP32"}, 45), ("int8-u8s8", {"INT8"}, 25)],
+)
+def test_what_was_asked_for_is_what_ran(
+    chain: Any, variant: str, ran: set[str], least_db: float
+) -> None:
+    engine = OpenVino()
+    request = chain.request("openvino-cpu", variant)
+    for answer, reference in zip(
+        chain.answers(engine, request), chain.references().astype(np.float64), strict=True
+    ):
+        noise = np.sum((answer.astype(np.float64) - reference) ** 2)
+        assert 10 * np.log10(np.sum(reference**2) / noise) > least_db
+    observed = observe(engine, request)
+    assert observed.precision in ran
+    assert observed.device == "CPU"
+    assert observed.threads == 1
+    assert observed.details["properties"]["PERFORMANCE_HINT"] == "LATENCY"
+    placement = engine.placement(request, list(chain.feeds(request)[0]), 3)
+    assert (placement.verdict, placement.share) == ("proved", 1.0)
+
+
+def test_bfloat16_is_computed_only_where_asked_for(chain: Any, cpu: EngineInfo) -> None:
+    if "bf16" not in cpu.variants:
+        with pytest.raises(Unsupported, match="bfloat16"):
+            OpenVino().load(chain.request("openvino-cpu", "fp32", "bf16", "BF16"))
+        return
+    assert cpu.derived_from == {"bf16": "fp32"}
+    observed = observe(OpenVino(), chain.request("openvino-cpu", "fp32", "bf16", "BF16"))
+    assert observed.precision == "BF16"
+    assert observed.details["inference_precision_hint"] == "bf16"
+
+
+def test_weight_only_does_not_quantise_activations(
+    weight_only: Callable[[str], LoadRequest],
+) -> None:
+    observed = observe(OpenVino(), weight_only("openvino-cpu"))
+    assert observed.details["properties"]["DYNAMIC_QUANTIZATION_GROUP_SIZE"] == 0
+    # Whether a layer this small keeps its weights packed is the runtime's choice.
+    assert observed.precision in {"W8", "FP32"}
+
+
+def test_answers_are_the_same_bits_every_time(chain: Any) -> None:
+    request = replace(chain.request("openvino-cpu", "fp32"), threads=2)
+    first = chain.answers(OpenVino(), request)
+    again = chain.answers(OpenVino(), request)
+    assert all(np.array_equal(a, b) for a, b in zip(first, again, strict=True))
+
+
+@pytest.mark.parametrize("device", ["AUTO", "AUTO:CPU", "MULTI:CPU", "HETERO:GPU,CPU", "BATCH:CPU"])
+def test_a_device_that_chooses_is_refused(chain: Any, device: str) -> None:
+    request = replace(chain.request("openvino-cpu", "fp32"), options={"device": device})
+    with pytest.raises(Unsupported, match="chooses among devices"):
+        OpenVino().load(request)
+
+
+def test_a_device_that_is_none_is_refused() -> None:
+    with pytest.raises(Unsupported, match="no device 'TPU'"):
+        requested_device({"device": "TPU"})
+
+
+def test_threads_are_explicit(chain: Any) -> None:
+    with pytest.raises(EngineError, match="number of threads"):
+        OpenVino().load(replace(chain.request("openvino-cpu", "fp32"), threads=None))
+
+
+@pytest.mark.parametrize(
+    ("encoding", "capabilities", "hint"),
+    [
+        ("fp32", ["FP32", "BF16"], "f32"),
+        ("int8-u8s8", ["FP32", "BF16", "INT8"], "f32"),
+        ("w8", ["FP32", "FP16"], "f32"),
+        ("fp16", ["FP32", "FP16"], "f16"),
+        ("fp16", ["FP32", "BF16"], "f32"),
+        ("int8-u8s8", ["FP16", "INT8"], "f16"),
+        ("bf16", ["FP32", "BF16"], "bf16"),
+    ],
+)
+def test_the_precision_asked_for(encoding: str, capabilities: list[str], hint: str) -> None:
+    assert precision_hint(encoding, capabilities) == hint
+
+
+def test_a_cached_model_that_was_changed_is_compiled_again(chain: Any, tmp_path: Path) -> None:
+    request = replace(
+        chain.request("openvino-cpu", "int8-u8s8"),
+        options={"device": "CPU", "cache": True},
+        cache_dir=tmp_path / "entry",
+    )
+    cold = OpenVino().load(request)
+    warm = OpenVino().load(request)
+    assert (cold.loaded_from_cache(), warm.loaded_from_cache()) == (False, True)
+    good = chain.answers(OpenVino(), request)
+    blobs = [p for p in (tmp_path / "entry" / "models").rglob("*") if p.is_file()]
+    assert blobs
+    for blob in blobs:
+        blob.write_bytes(b"\x17" * blob.stat().st_size)
+    session = OpenVino().load(request)
+    assert session.loaded_from_cache() is False
+    assert all(
+        np.array_equal(a, b) for a, b in zip(good, chain.answers(OpenVino(), request), strict=True)
+    )
+
+
+@pytest.mark.parametrize(
+    ("told", "address"),
+    [
+        (None, None),
+        ("{domain: 0 bus: 3 device: 0x1f function: 2}", "0000:03:1f.2"),
+        (SimpleNamespace(domain=1, bus=0x65, device=0, function=0), "0001:65:00.0"),
+        ("unknown", None),
+    ],
+)
+def test_bus_addresses(told: Any, address: str | None) -> None:
+    assert bus_address(told) == address

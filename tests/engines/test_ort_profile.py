@@ -1,0 +1,133 @@
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from npumark.engines.ort_profile import MAX_EVENTS, formats, parse_profile, prove, read_profile
+from npumark.errors import EngineError
+
+RUN = {"cat": "Session", "name": "model_run", "dur": 1}
+
+
+def node(
+    op: str,
+    us: int,
+    provider: str | None = "CPUExecutionProvider",
+    kinds: tuple[str, ...] = ("float",),
+    shape: tuple[int, ...] = (4, 4),
+    out: tuple[int, ...] = (4, 4),
+) -> dict[str, Any]:
+    args = {
+        "op_name": op,
+        "provider": provider,
+        "input_type_shape": [{kind: list(shape)} for kind in kinds],
+        "output_type_shape": [{"float": list(out)}],
+    }
+    return {"cat": "Node", "name": f"{op}_kernel_time", "dur": us, "args": args}
+
+
+def test_one_heavy_op_elsewhere_outweighs_many_light_ones_here() -> None:
+    events = [RUN, *(node("Add", 4, "NPU") for _ in range(99)), node("MatMul", 600)]
+    placement = prove(
+        parse_profile(events, 1),
+        frozenset({"NPU"}),
+        Counter({"NPU": 99, "CPUExecutionProvider": 1}),
+    )
+    assert placement.op_share == 0.99
+    assert placement.share == pytest.approx(396 / 996)
+    assert placement.partitions == 1
+
+
+def test_time_of_an_unknown_provider_counts_against_the_claim() -> None:
+    placement = prove(
+        parse_profile([RUN, node("MatMul", 50, "NPU"), node("Conv", 50, None)], 1),
+        frozenset({"NPU"}),
+        None,
+    )
+    assert placement.share == 0.5
+    assert placement.op_share is None
+
+
+def test_partitions_are_unbroken_stretches_of_one_call() -> None:
+    one = [node("A", 1, "NPU"), node("B", 1), node("C", 1, "NPU"), node("D", 1, "NPU")]
+    placement = prove(parse_profile([RUN, *one, RUN, *one], 2), frozenset({"NPU"}), None)
+    assert placement.partitions == 2
+
+
+def test_no_time_proves_nothing() -> None:
+    placement = prove(parse_profile([RUN], 1), frozenset({"CPUExecutionProvider"}), None)
+    assert placement.verdict == "unproved"
+    assert placement.share is None
+
+
+def test_a_profile_with_other_runs_than_were_made_is_refused() -> None:
+    with pytest.raises(EngineError, match="holds 1 calls, not 2"):
+        parse_profile([RUN, node("Add", 1)], 2)
+
+
+def test_a_capped_profile_is_refused() -> None:
+    with pytest.raises(EngineError, match="capped"):
+        parse_profile([RUN] * MAX_EVENTS, MAX_EVENTS)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[1]", '[{"cat": "Node", "name": "x_kernel_time"}]'])
+def test_a_file_that_is_no_profile_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "p.json").write_text(text)
+    with pytest.raises(EngineError):
+        read_profile(tmp_path / "p.json", 1 if "Node" not in text else 0)
+
+
+def test_a_profile_is_read_from_its_file(tmp_path: Path) -> None:
+    event = node("MatMul", 3)
+    event["args"]["thread_scheduling_stats"] = {"sub_threads": {"1": {}, "2": {}}}
+    (tmp_path / "p.json").write_text(json.dumps([RUN, event]))
+    profile = read_profile(tmp_path / "p.json", 1)
+    assert profile.threads == 3
+    assert profile.kernels[0].inputs == (("float", (4, 4)),)
+
+
+def test_the_format_is_that_of_most_multiplying_time() -> None:
+    events = [
+        RUN,
+        node("QLinearConv", 60, kinds=("uint8",)),
+        node("MatMul", 30),
+        node("Softmax", 500),
+    ]
+    found = formats(parse_profile(events, 1), "INT8")
+    assert found.ran == "INT8"
+    assert found.share == {"INT8": pytest.approx(2 / 3), "FP32": pytest.approx(1 / 3)}
+    assert found.ops["Softmax(float)"] == 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "ran"), [("float", "FP32"), ("float16", "FP16"), ("bfloat16", "BF16")]
+)
+def test_a_float_multiplication_has_the_type_of_its_input(kind: str, ran: str) -> None:
+    assert formats(parse_profile([RUN, node("Gemm", 5, kinds=(kind,))], 1), "FP16").ran == ran
+
+
+def test_weights_unpacked_while_running_are_weight_only() -> None:
+    events = [
+        RUN,
+        node("DequantizeLinear", 1, kinds=("int8", "float"), out=(4, 4)),
+        node("MatMul", 5, kinds=("float", "float")),
+    ]
+    assert formats(parse_profile(events, 1), "W8").ran == "W8"
+    # The same operators in a graph that claims 8-bit arithmetic are floating point.
+    assert formats(parse_profile(events, 1), "INT8").ran == "FP32"
+    assert formats(parse_profile([RUN, node("MatMulNBits", 5)], 1), "W8").ran == "W8"
+
+
+def test_weights_unpacked_at_load_are_plain_floating_point() -> None:
+    events = [RUN, node("MatMul", 5, kinds=("float",))]
+    assert formats(parse_profile(events, 1), "W8").ran == "FP32"
+
+
+def test_a_graph_without_multiplications_has_no_format() -> None:
+    found = formats(parse_profile([RUN, node("Relu", 5)], 1), "FP32")
+    assert found.ran is None
+    assert found.why
