@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from npumark.gates.measures import MEASURES
 from npumark.record.model import Entry, Payload
 from npumark.report.catalog import Catalog
-from npumark.report.processors import reason
+from npumark.report.processors import label, reason, state
 from npumark.report.sheet import BAD, DIM, GOOD, STRONG, WARN, Column, Part, Row, Sheet
 from npumark.report.words import DASH, figure, margin, percent, tops
 
@@ -54,7 +54,7 @@ def _tables(
 
 def _row(entry: Entry, role: str, *, chosen: bool, outlier: bool) -> Row:
     cells: tuple[Part, ...] = (
-        (f"{'*' if chosen else ' '} {entry.label}", GOOD if chosen else ""),
+        (f"{'*' if chosen else ' '} {label(entry)}", GOOD if chosen else ""),
         figure(entry.figure.ips if entry.figure else None),
         tops(entry.figure.tops if entry.figure else None),
         _gate(entry),
@@ -69,10 +69,8 @@ def _row(entry: Entry, role: str, *, chosen: bool, outlier: bool) -> Row:
     if entry.crashed_attempts:
         dead = ", ".join(str(c.attempt) for c in entry.crashed_attempts)
         notes.append(f"Attempt {dead} crashed: {entry.crashed_attempts[0].why}")
-    if entry.figure is None:
-        notes.append(f"{entry.status.replace('_', ' ')}: {reason(entry)}")
-    elif not entry.counts:
-        notes.append(f"not counted: {reason(entry)}")
+    if not entry.counts:
+        notes.append(f"{state(entry)}: {reason(entry)}")
     return Row(cells, (" ".join(notes), DIM if entry.stats.screened else WARN) if notes else None)
 
 

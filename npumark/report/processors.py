@@ -37,11 +37,11 @@ def processors(sheet: Sheet, run: Payload, catalog: Catalog) -> None:
 class _Bar:
     """A format's best peak figure on one engine; ``note`` says why it does not count."""
 
-    def __init__(self, label: str, entry: Entry) -> None:
-        self.label = label
+    def __init__(self, entry: Entry) -> None:
+        self.label = label(entry)
         self.tops = entry.figure.tops if entry.figure else None
         self.counts = entry.counts
-        self.note = "" if entry.counts else reason(entry)
+        self.note = "" if entry.counts else f"{state(entry)}: {reason(entry)}"
 
 
 def _engine(sheet: Sheet, run: Payload, engine: EngineRecord, catalog: Catalog) -> None:
@@ -57,12 +57,12 @@ def _engine(sheet: Sheet, run: Payload, engine: EngineRecord, catalog: Catalog) 
     facts: list[tuple[str, list[Part]]] = [("peak", _peak(run, engine, catalog))]
     if (large := _large(run, engine)) is not None:
         facts.append(("large batch", large))
-    facts.append(("delivered", _delivered(engine.delivered, catalog)))
+    facts.append(("delivered", _delivered(run, engine, catalog)))
     if engine.peak and engine.delivered and engine.delivered.complete:
         reached = percent(engine.delivered.tops / engine.peak.tops)
         facts.append(("gap", [f"real networks get {reached} of the peak"]))
     if engine.high_accuracy is not None:
-        facts.append(("near-lossless", _delivered(engine.high_accuracy, catalog)))
+        facts.append(("near-lossless", _mean(engine.high_accuracy, catalog)))
     sheet.facts(facts, indent=4)
 
 
@@ -100,9 +100,16 @@ def _why_no_peak(run: Payload, engine: EngineRecord, catalog: Catalog) -> str:
     return "no configuration of the peak test counted: " + reason(tried[0])
 
 
-def _delivered(delivered: Delivered | None, catalog: Catalog) -> list[Part]:
-    if delivered is None:
-        return [DASH, ("no network counted", DIM)]
+def _delivered(run: Payload, engine: EngineRecord, catalog: Catalog) -> list[Part]:
+    if engine.delivered is not None:
+        return _mean(engine.delivered, catalog)
+    mine = (e.workload for e in run.entries if e.engine == engine.id)
+    if any(catalog.kind(workload) == "network" for workload in mine):
+        return [DASH, ("no network counted", WARN)]
+    return [DASH, ("networks were not part of this run", DIM)]
+
+
+def _mean(delivered: Delivered, catalog: Catalog) -> list[Part]:
     parts: list[Part] = [(f"{tops(delivered.tops)} TOPS", STRONG)]
     if delivered.complete:
         parts.append(f"all {count(len(delivered.networks), 'network')}")
@@ -120,11 +127,11 @@ def _bars(run: Payload, engine: EngineRecord, catalog: Catalog) -> Iterable[_Bar
     for entry in run.entries:
         if entry.engine != engine.id or catalog.tier(entry.workload) != "peak":
             continue
-        held = best.get(entry.label)
+        held = best.get(label(entry))
         if held is None or _rank(entry) > _rank(held):
-            best[entry.label] = entry
-    for label, entry in sorted(best.items(), key=lambda item: _rank(item[1]), reverse=True):
-        yield _Bar(label, entry)
+            best[label(entry)] = entry
+    for entry in sorted(best.values(), key=_rank, reverse=True):
+        yield _Bar(entry)
 
 
 def _rank(entry: Entry) -> tuple[bool, float]:
@@ -136,9 +143,9 @@ def _chart(sheet: Sheet, bars: list[_Bar], best: float) -> None:
     if not bars:
         return
     page = sheet.page
-    label = max(width_of(page.plain(b.label)) for b in bars)
+    lead = max(width_of(page.plain(b.label)) for b in bars)
     value = max(width_of(tops(b.tops)) for b in bars)
-    room = (page.width or 80) - 4 - label - 2 - value - 2
+    room = (page.width or 80) - 4 - lead - 2 - value - 2
     stacked = room < 8
     width = min(_WIDEST_BAR, (page.width or 80) - 6 if stacked else room)
     for b in bars:
@@ -153,9 +160,19 @@ def _chart(sheet: Sheet, bars: list[_Bar], best: float) -> None:
             if drawn:
                 sheet.line((drawn, style), indent=4)
         else:
-            sheet.line(f"{name.ljust(label)}  {value_}  ", (drawn, style), indent=4)
+            sheet.line(f"{name.ljust(lead)}  {value_}  ", (drawn, style), indent=4)
         if b.note:
-            sheet.say(f"not counted: {b.note}", indent=6, hang=2, style=DIM)
+            sheet.say(b.note, indent=6, hang=2, style=DIM)
+
+
+def label(entry: Entry) -> str:
+    """Return the format an entry ran in, or the declared one where it never ran."""
+    return entry.declared_format if entry.figure is None else entry.label
+
+
+def state(entry: Entry) -> str:
+    """Return what became of an entry that does not count, in a word or two."""
+    return "not counted" if entry.figure is not None else entry.status.replace("_", " ")
 
 
 def reason(entry: Entry) -> str:
