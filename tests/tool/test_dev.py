@@ -1,0 +1,166 @@
+"""The set-up script, with every child process faked."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+class Children:
+    """Stands for ``subprocess``: notes each command; ``status`` gives its exit status."""
+
+    def __init__(self) -> None:
+        self.ran: list[list[str]] = []
+        self.status: Callable[[list[str]], int] = lambda _: 0
+        self.said = "3 12"
+
+    def call(self, command: list[str], cwd: Path | None = None) -> int:
+        self.ran.append(command)
+        return self.status(command)
+
+    def run(self, command: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
+        self.ran.append(command)
+        return subprocess.CompletedProcess(command, self.status(command), self.said, "")
+
+    def words(self) -> str:
+        return "\n".join(" ".join(command) for command in self.ran)
+
+
+@pytest.fixture
+def children() -> Children:
+    return Children()
+
+
+@pytest.fixture
+def dev(tmp_path: Path, children: Children, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """Return the script as a module whose repository is an empty folder."""
+    spec = importlib.util.spec_from_file_location("dev_under_test", ROOT / "tool" / "dev.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    monkeypatch.setattr(module, "ROOT", tmp_path)
+    monkeypatch.setattr(module, "VENV", tmp_path / ".venv")
+    monkeypatch.setattr(module, "STAMP", tmp_path / ".venv" / "npumark-setup.json")
+    monkeypatch.setattr(module, "subprocess", children)
+    (tmp_path / "pyproject.toml").write_text("[project]\n")
+    module.python().parent.mkdir(parents=True)
+    module.python().write_text("")
+    return module
+
+
+def installs(children: Children) -> list[list[str]]:
+    return [c for c in children.ran if "install" in c]
+
+
+def test_run_installs_once_and_passes_its_arguments_on(dev: ModuleType, children: Children) -> None:
+    assert dev.main(["run", "--engine", "ort-cpu"]) == 0
+    assert children.ran[-1][1:] == ["-m", "npumark", "run", "--quick", "--engine", "ort-cpu"]
+    assert len(installs(children)) == 1
+    assert dev.main(["run"]) == 0
+    assert len(installs(children)) == 1
+
+
+def test_a_changed_project_file_installs_again(
+    dev: ModuleType, children: Children, tmp_path: Path
+) -> None:
+    dev.main(["run"])
+    (tmp_path / "pyproject.toml").write_text("[project]\nname = 'other'\n")
+    dev.main(["run"])
+    assert len(installs(children)) == 2
+
+
+def test_the_tests_need_their_extra_and_the_extra_serves_the_run(
+    dev: ModuleType, children: Children
+) -> None:
+    dev.main(["run"])
+    dev.main(["test"])
+    dev.main(["run"])
+    assert [c[-1] for c in installs(children)] == [".", ".[test]"]
+
+
+def test_a_failed_installation_is_one_sentence_and_is_tried_again(
+    dev: ModuleType, children: Children, capsys: pytest.CaptureFixture[str]
+) -> None:
+    children.status = lambda command: int("install" in command)
+    assert dev.main(["run"]) == 1
+    err = capsys.readouterr().err
+    assert err.startswith("error: the packages could not be installed")
+    assert "connect to the network" in err
+    assert "npumark run" not in children.words()
+    children.status = lambda _: 0
+    assert dev.main(["run"]) == 0
+    assert len(installs(children)) == 2
+
+
+def test_a_broken_environment_is_made_anew(dev: ModuleType, children: Children) -> None:
+    children.said = "3 10"
+    dev.main(["run"])
+    assert "-m venv --clear" in children.words()
+
+
+def test_a_missing_venv_package_is_named(
+    dev: ModuleType, children: Children, capsys: pytest.CaptureFixture[str]
+) -> None:
+    dev.python().unlink()
+    children.said = "ensurepip is not available"
+    children.status = lambda command: int("venv" in command)
+    assert dev.main(["run"]) == 1
+    assert "python3-venv" in capsys.readouterr().err
+
+
+def test_every_check_runs_and_those_that_fail_are_named(
+    dev: ModuleType, children: Children, capsys: pytest.CaptureFixture[str]
+) -> None:
+    children.status = lambda command: int("mypy" in command)
+    assert dev.main(["test"]) == 1
+    assert children.ran[-1][1:] == ["-m", "pytest"]
+    assert capsys.readouterr().out.splitlines()[-1] == "dev.py: FAILED: types"
+
+
+def test_a_clean_pass_ends_with_what_the_tests_say(
+    dev: ModuleType, children: Children, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert dev.main(["test"]) == 0
+    assert children.ran[-1][1:] == ["-m", "pytest"]
+    assert "now the tests" in capsys.readouterr().out.splitlines()[-1]
+
+
+def test_generated_files_are_checked_where_their_tools_are(dev: ModuleType, tmp_path: Path) -> None:
+    names = [name for name, _ in dev.checks()]
+    assert names == ["format", "lint", "types", "layering"]
+    (tmp_path / "tool").mkdir()
+    (tmp_path / "tool" / "gen_docs.py").write_text("")
+    assert dev.checks()[-1][1][1:] == [str(tmp_path / "tool" / "gen_docs.py"), "--check"]
+
+
+@pytest.mark.parametrize("words", [[], ["fly"], ["test", "-x"]])
+def test_wrong_usage_shows_how(
+    dev: ModuleType, words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert dev.main(words) == 2
+    assert "tool/dev.py run" in capsys.readouterr().err
+
+
+def test_an_old_interpreter_is_told_in_a_sentence(
+    dev: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(dev.sys, "version_info", (3, 9, 1))
+    assert dev.main(["run"]) == 2
+    assert "Python 3.9; npumark needs Python 3.11" in capsys.readouterr().err
+
+
+def test_a_damaged_stamp_means_installing_again(dev: ModuleType, children: Children) -> None:
+    dev.STAMP.write_text("[1")
+    dev.main(["run"])
+    assert len(installs(children)) == 1
+    assert json.loads(dev.STAMP.read_text())["tests"] is False
