@@ -257,6 +257,14 @@ def test_a_file_that_the_job_does_not_check_is_a_pack_error(tiny: Any) -> None:
     assert "y.bin" in result.why
 
 
+def test_references_of_other_outputs_are_a_pack_error(tiny: Any) -> None:
+    tiny.script()
+    tiny.workload["eval"]["references"][0]["name"] = "z"
+    result = carry_out(tiny.job(), 0)
+    assert result.status == "pack_error"
+    assert "differ in their outputs" in result.why
+
+
 def test_an_engine_that_does_not_exist_is_a_crash_with_a_reason(tiny: Any) -> None:
     result = tiny.run(engine_ref="npumark.engines.nowhere:Engine")
     assert result.status == "crashed"
