@@ -54,7 +54,8 @@ def strict_gate(runs: Mapping[str, Run], rules: GateRules) -> GateSpec:
         pick = min if MEASURES[name].floor else max
         worst_of[name] = pick(values, key=values.__getitem__)
         bounds[name] = loosen(name, values[worst_of[name]], rules)
-    origin = ", ".join(f"{name} from {run}" for name, run in worst_of.items())
+    shares = {run: [n for n, worst in worst_of.items() if worst == run] for run in runs}
+    origin = "; ".join(f"{', '.join(names)} from {run}" for run, names in shares.items() if names)
     return GateSpec(f"near-lossless: worst of {', '.join(runs)} ({origin})", bounds)
 
 

@@ -49,8 +49,10 @@ def test_strict_bounds_take_the_worst_run_of_each_measure_and_no_flips() -> None
     assert gate.bounds["kl"] == pytest.approx(4e-4)
     assert gate.bounds["cosine_mean"] == pytest.approx(0.99985)
     assert "flips" not in gate.bounds
-    assert "snr_db from emulation" in gate.basis
-    assert "kl from ORT FP16" in gate.basis
+    assert gate.basis == (
+        "near-lossless: worst of emulation, ORT FP16 "
+        "(snr_db, cosine_mean, cosine_p10 from emulation; kl from ORT FP16)"
+    )
 
 
 @pytest.mark.parametrize(("decisive", "budget"), [(24, 2), (20, 1), (0, 1), (21, 2), (41, 3)])
