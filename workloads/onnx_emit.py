@@ -166,12 +166,12 @@ class _Emitter:
             self.used.append(name)
             return name
         axis = 1 if kind == "dense" else 0
-        return self.dequantised(name, axis=axis)
+        return self.dequantised(name, axis=axis, zero=True)
 
-    def dequantised(self, name: str, **attrs: Any) -> str:
-        self.used += [f"{name}.q", f"{name}.scale"]
-        inputs = (f"{name}.q", f"{name}.scale")
-        return self.put("DequantizeLinear", inputs, f"{name}.dq", **attrs)
+    def dequantised(self, name: str, *, axis: int, zero: bool = False) -> str:
+        inputs = [f"{name}.q", f"{name}.scale"] + ([f"{name}.zero"] if zero else [])
+        self.used += inputs
+        return self.put("DequantizeLinear", inputs, f"{name}.dq", axis=axis)
 
     def source(self, node: Node, tensor: str) -> str:
         return f"{tensor}.dq" if self.quantisation.reads(node, tensor) else tensor

@@ -8,8 +8,8 @@ the bytes are the same on every platform.
 
 Formats: ``fp32``, ``fp16`` (round to nearest even) and ``int8``. ``int8`` serves the
 weight-only and the fully quantised graphs: matrices as symmetric int8 with one float32 scale
-per output channel (embedding tables: one per table), biases in float32 and, where the layer's
-input is quantised too, as int32 with scale (input scale x weight scale).
+and one zero point per output channel (embedding tables: one per table), biases in float32 and,
+where the layer's input is quantised too, as int32 with scale (input scale x weight scale).
 """
 
 from __future__ import annotations
@@ -97,6 +97,9 @@ class Encoder:
             self._scales[tensor.name] = scale
             yield Section(f"{tensor.name}.q", int8_values(value, scale, tensor.kind))
             yield Section(f"{tensor.name}.scale", scale.astype("<f4"))
+            # Zeros, and yet not redundant: ONNX Runtime runs a product in 8 bits only where
+            # the zero point is spelt out.
+            yield Section(f"{tensor.name}.zero", np.zeros(scale.shape, np.int8))
         else:
             yield Section(tensor.name, value.astype("<f4", copy=False))
             if self.form == "int8" and tensor.input_scale is not None:
