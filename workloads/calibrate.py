@@ -111,7 +111,6 @@ class Calibration:
         w = torch.from_numpy(np.ldexp(integers.astype(np.float32), -INTEGER_STEP_BITS))
         y = convolve(node, x, w) if node.op == "conv" else x @ w
         axes = tuple(axis for axis in range(y.ndim) if axis != 1)
-        wide = y.double()
-        mean, variance = wide.mean(dim=axes).numpy(), wide.var(dim=axes, correction=0).numpy()
+        variance, mean = (part.double().numpy() for part in torch.var_mean(y, axes, correction=0))
         for tensor in layer_constants(self.graph, node, mean, variance, rule):
             self.constants[tensor.weight.name] = tensor

@@ -40,7 +40,7 @@ CLASSIFIERS: tuple[tuple[ModuleType, Recipe], ...] = (
 CALIBRATION_CROPS, FIT_CROPS, CANDIDATE_CROPS = 6, 24, 8
 """Crops per photograph for the classifiers."""
 EVAL_SAMPLES, SURE_PER_PHOTOGRAPH = 32, 4
-SEGMENT_CALIBRATION_CROPS = 3
+SEGMENT_CALIBRATION_CROPS = 2
 SEGMENT_EVAL_CROPS = (1, 2, 2, 2, 2, 2, 1)
 """Crops per evaluation photograph for the segmentation network: textures once."""
 SEGMENT_CLASSES = 8
@@ -113,7 +113,7 @@ def classifiers(folder: Path) -> list[Network]:
     for network, (module, _) in zip(made, CLASSIFIERS, strict=True):
         ranges = quantise.vision(network.graph, network.values, centred_pixels(calibration.pixels))
         name = network.head.name
-        mean = network.tensor(calibration.pixels, name, "float64").mean(axis=0)
+        mean = network.tensor(calibration.pixels, name).mean(axis=0, dtype=np.float64)
         networks.append(
             Network(
                 graph=network.graph,
@@ -156,7 +156,7 @@ def segmenter(folder: Path) -> Network:
         quantisation=ranges,
         inputs=[eval_input],
         references={"logits": network.tensor(evaluation.pixels, name, "float64")},
-        means={"logits": network.tensor(calibration.pixels, name, "float64").mean(axis=0)},
+        means={"logits": network.tensor(calibration.pixels, name).mean(axis=0, dtype=np.float64)},
         parameters={
             "decisive_margin": DECISIVE_MARGIN,
             "reference_scale": size / network.graph.shapes[name][-1],
