@@ -97,13 +97,18 @@ WORKLOADS = (
 
 def manifest_of(*workloads: dict[str, Any]) -> Manifest:
     """Return the manifest of these workloads, every file of 1 MiB."""
+    return parse_manifest(manifest_bytes(*workloads))
+
+
+def manifest_bytes(*workloads: dict[str, Any]) -> bytes:
+    """Return that manifest as the file it would be read from."""
     paths = {"x.bin"} | {p for w in workloads for v in w["variants"] for p in v["files"]}
     files = [
         {"path": p, "size": 1 << 20, "sha256": "0" * 64, "origin": "shipped"} for p in sorted(paths)
     ]
     suite = {"name": "test", "version": "1", "edition": "seeded", "basis": "test"}
     doc = {"suite": suite, "files": files, "workloads": list(workloads)}
-    return parse_manifest(json.dumps(doc).encode())
+    return json.dumps(doc).encode()
 
 
 @cache
