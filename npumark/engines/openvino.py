@@ -298,7 +298,8 @@ def _describe(core: Any, device: str, name: str) -> EngineInfo:
     variants = ["fp32"] if "FP32" in capabilities else []
     if "FP16" in capabilities or kind == "CPU":
         variants.append("fp16")
-    variants += ["w8", "int8-u8s8"] if "INT8" in capabilities else []
+    # Signed activations have kernels of their own here, some 5 to 20 % faster on a CPU.
+    variants += ["w8", "int8-u8s8", "int8-s8s8"] if "INT8" in capabilities else []
     derived = {"bf16": "fp32"} if "BF16" in capabilities and "FP32" in capabilities else {}
     return EngineInfo(
         id=name,
@@ -310,7 +311,7 @@ def _describe(core: Any, device: str, name: str) -> EngineInfo:
         versions={"openvino": openvino.__version__},
         processor=_processor(core, device),
         variants=(*variants, *derived),
-        extra_variants=("int8-s8s8", "int8-a16w8", "int4"),
+        extra_variants=("int8-a16w8", "int4"),
         derived_from=derived,
         options={"device": device, "cache": kind != "CPU"},
     )

@@ -2,7 +2,9 @@
 
 A primitive's name ends in the type it computes in (``brgemm_avx512_amx_bf16``,
 ``jit_avx512_dw_I8``). It says nothing about activations quantised on the fly, so a weight-only
-label also needs that quantisation to be off, by the runtime's own word.
+label also needs that quantisation to be off, by the runtime's own word. Layers that the
+runtime generated from several operators (``Subgraph``) do not tell whether they multiply, and
+are left out of the shares.
 """
 
 from __future__ import annotations
