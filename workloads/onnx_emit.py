@@ -55,19 +55,13 @@ class Quantisation:
         return node.op in self.ops and tensor in self.activations
 
 
-def fused_bias(graph: Graph, node: Node) -> bool:
-    """Whether the bias is part of the product (Conv, Gemm), not an Add of its own."""
-    rank2 = len(graph.shapes[node.name]) == 2
-    return len(node.weights) > 1 and (node.op == "conv" or (node.op == "dense" and rank2))
-
-
 def input_scales(graph: Graph, quantisation: Quantisation) -> dict[str, float]:
     """Bias name -> activation scale, for every layer whose bias is quantised too."""
     return {
         node.weights[1]: quantisation.activations[node.inputs[0]][0]
         for node in graph.nodes
         if node.op in ("conv", "dense")
-        and fused_bias(graph, node)
+        and len(node.weights) > 1
         and quantisation.reads(node, node.inputs[0])
     }
 
@@ -254,8 +248,10 @@ class _Emitter:
                     group=a["groups"],
                     kernel_shape=list(self.graph.weights[w[0]].shape[2:]),
                 )
-            case "dense" if fused_bias(self.graph, node):
+            case "dense" if len(w) > 1 and len(self.graph.shapes[name]) == 2:
                 self.put("Gemm", (xs[0], self.weight(w[0]), self.bias(node)), name)
+            case "dense" if len(w) > 1 and self.quantisation.reads(node, node.inputs[0]):
+                self.quantised_rows(node)
             case "dense" if len(w) > 1:
                 product = self.put("MatMul", (xs[0], self.weight(w[0])), f"{name}.product")
                 self.put("Add", (product, self.weight(w[1])), name)
@@ -271,6 +267,23 @@ class _Emitter:
                 self.gather(w[0], self.constant(f"{name}.indices", indices), name)
             case _:
                 raise ValueError(f"no emission of operation {node.op!r} with weights")
+
+    def quantised_rows(self, node: Node) -> None:
+        """Emit a dense layer over more than two axes as one Gemm over all rows.
+
+        ONNX Runtime runs a Gemm with its bias in 8 bits whether or not the result is quantised
+        again; a MatMul with an Add after it, only where it is.
+        """
+        name, tensor, w = node.name, node.inputs[0], node.weights
+        *_, width = self.graph.shapes[tensor]
+        shape = self.graph.shapes[name]
+        flat = self.constant(f"{name}.flat", np.array([-1, width], np.int64))
+        rows = self.put("Reshape", (f"{tensor}.q", flat), f"{name}.rows.q")
+        rows = self.put(
+            "DequantizeLinear", (rows, f"{tensor}.step", f"{tensor}.zero"), f"{name}.rows"
+        )
+        y = self.put("Gemm", (rows, self.weight(w[0]), self.bias(node)), f"{name}.product")
+        self.put("Reshape", (y, self.constant(f"{name}.shape", np.array(shape, np.int64))), name)
 
     def bias(self, node: Node) -> str:
         if self.quantisation.reads(node, node.inputs[0]):
