@@ -28,6 +28,7 @@ from typing import Any
 import numpy as np
 
 from npumark.engines.base import Array, Engine, LoadRequest, Session
+from npumark.engines.buffers import aligned
 from npumark.engines.model_cache import ModelCache
 from npumark.engines.one_node import SHAPE, one_node_model
 from npumark.engines.openvino_evidence import MAC_LAYERS, Layer, formats, prove
@@ -113,8 +114,8 @@ class OpenVinoSession(Session):
         )
         self._executed_on()
         self._infer = self._model.create_infer_request()
-        self._inputs = tuple(np.zeros(s.shape, s.dtype) for s in request.inputs)
-        self._outputs = tuple(np.zeros(s.shape, s.dtype) for s in request.outputs)
+        self._inputs = tuple(aligned(s.shape, s.dtype) for s in request.inputs)
+        self._outputs = tuple(aligned(s.shape, s.dtype) for s in request.outputs)
         _bind(self._infer, request, self._inputs, self._outputs)
         self._step: Callable[[], object] = functools.partial(self._infer.infer, share_outputs=True)
 
@@ -255,7 +256,7 @@ def _profiled(request: LoadRequest, feed: list[Array], runs: int) -> tuple[list[
     model = _compile(request, None, profile=True)
     infer = model.create_infer_request()
     inputs = tuple(np.ascontiguousarray(a) for a in feed)
-    outputs = tuple(np.zeros(s.shape, s.dtype) for s in request.outputs)
+    outputs = tuple(aligned(s.shape, s.dtype) for s in request.outputs)
     _bind(infer, request, inputs, outputs)
     spent: Counter[tuple[str, str, str]] = Counter()
     for _ in range(runs):

@@ -14,7 +14,6 @@ What each choice is for:
 from __future__ import annotations
 
 import functools
-import os
 import tempfile
 from collections import Counter
 from collections.abc import Callable
@@ -26,6 +25,7 @@ from typing import Any
 import numpy as np
 
 from npumark.engines.base import Array, Engine, LoadRequest, Session
+from npumark.engines.buffers import aligned
 from npumark.engines.one_node import SHAPE, one_node_model
 from npumark.engines.ort_profile import Profile, formats, prove, read_profile
 from npumark.errors import EngineError, Unsupported, WrongDevice
@@ -119,8 +119,8 @@ class OrtSession(Session):
                 f"the session runs on {', '.join(self._session.get_providers())} "
                 f"instead of {', '.join(target.providers)}"
             )
-        self._inputs = tuple(_aligned(s.shape, s.dtype) for s in request.inputs)
-        self._outputs = tuple(_aligned(s.shape, s.dtype) for s in request.outputs)
+        self._inputs = tuple(aligned(s.shape, s.dtype) for s in request.inputs)
+        self._outputs = tuple(aligned(s.shape, s.dtype) for s in request.outputs)
         binding = self._session.io_binding()
         for spec, array in zip(request.inputs, self._inputs, strict=True):
             binding.bind_ortvalue_input(spec.name, _shared(onnxruntime, array))
@@ -292,16 +292,6 @@ def _build_commit(info: str) -> str | None:
         if key == "git-commit-id":
             return value
     return None
-
-
-def _aligned(shape: tuple[int, ...], dtype: str) -> Array:
-    """Return a zeroed array on a page of its own, as a runtime's allocator would give it."""
-    kind = np.dtype(dtype)
-    size = int(np.prod(shape, dtype=np.int64)) * kind.itemsize
-    page = os.sysconf("SC_PAGESIZE") if hasattr(os, "sysconf") else 4096
-    raw = np.zeros(size + page, np.uint8)
-    start = -raw.ctypes.data % page
-    return raw[start : start + size].view(kind).reshape(shape)
 
 
 def _shared(onnxruntime: Any, array: Array) -> Any:
