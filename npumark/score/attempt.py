@@ -65,7 +65,10 @@ def tera_operations(flops: int, ips: float) -> float:
 
 def static_reason(planned: Planned, manifest: Manifest) -> tuple[str, str] | None:
     """Return why an entry can never count, whatever is measured: a code and a sentence."""
-    variant = manifest.workloads[planned.workload].variant(planned.graph_variant)
+    workload = manifest.workloads[planned.workload]
+    if workload.flops < 1:
+        return "no_operations", "the manifest gives the workload no operations to count"
+    variant = workload.variant(planned.graph_variant)
     if not variant.validated:
         return "unvalidated", "the variant did not pass its gate when the pack was built"
     if variant.division != "standard":

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from itertools import pairwise
 from typing import Any
 
@@ -79,9 +80,17 @@ def structure(payload: Payload, manifest: Manifest, policy: Policy) -> list[Diff
 
 
 def consistency(
-    payload: Payload, facts: RunFacts, manifest: Manifest, policy: Policy
+    payload: Payload,
+    facts: RunFacts,
+    manifest: Manifest,
+    policy: Policy,
+    *,
+    now: datetime | None = None,
 ) -> list[Difference]:
-    """Return every fact that contradicts another or the rules a run follows."""
+    """Return every fact that contradicts another or the rules a run follows.
+
+    ``now`` is the present, which no record may lie beyond; without it that is not looked at.
+    """
     found: list[Difference] = []
     entries = zip(facts.plan, payload.entries, strict=True)
     for i, (planned, entry) in enumerate(entries):
@@ -96,8 +105,7 @@ def consistency(
     violated = any(c.violation for c in payload.environment.checks.values())
     if payload.environment.noisy != violated:
         found.append(Difference("environment.noisy", payload.environment.noisy, violated))
-    if payload.finished is not None and payload.finished < payload.created:
-        found.append(Difference("finished", payload.finished, payload.created, "before its start"))
+    found += _instants(payload, now)
     return found
 
 
@@ -214,6 +222,27 @@ def _latency(path: str, measured: MeasurementFields, policy: Policy) -> Iterator
     if not least <= measured.timed_ns <= most:
         why = "the durations cannot sum to this"
         yield Difference(f"{path}.median", latency.median, measured.timed_ns, why)
+
+
+def _instants(payload: Payload, now: datetime | None) -> Iterator[Difference]:
+    """Check that the run's start and end are instants, in order, and not in the future."""
+    before: datetime | None = None
+    for name in ("created", "finished"):
+        stamp = getattr(payload, name)
+        if stamp is None:
+            continue
+        try:
+            at = datetime.fromisoformat(stamp)
+        except ValueError:
+            at = None
+        if at is None or at.tzinfo is None:
+            yield Difference(name, stamp, None, "not an instant in ISO 8601 with its offset")
+            continue
+        if before is not None and at < before:
+            yield Difference(name, stamp, payload.created, "before its start")
+        if now is not None and at > now:
+            yield Difference(name, stamp, now.isoformat(), "in the future")
+        before = at
 
 
 def _one_at_a_time(payload: Payload) -> Iterator[Difference]:

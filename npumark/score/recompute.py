@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
 from npumark.pack.manifest import Manifest
@@ -14,13 +15,19 @@ from npumark.score.planned import Planned
 
 
 def recompute(
-    payload: Payload, manifest: Manifest, policy: Policy, *, pinned_sha256: str | None = None
+    payload: Payload,
+    manifest: Manifest,
+    policy: Policy,
+    *,
+    pinned_sha256: str | None = None,
+    now: datetime | None = None,
 ) -> list[Difference]:
     """Return every derived value of ``payload`` that its own facts do not give, and every fact
     that contradicts another; empty where the record recomputes exactly.
 
     Numbers are compared to the last bit. ``pinned_sha256`` is the manifest this build pins: a
-    suite that claims to be verified must be that one. A payload of another pack, policy or
+    suite that claims to be verified must be that one. ``now`` is the present: a record from the
+    future is named. A payload of another pack, policy or
     formula is not compared further: those differences come alone.
     """
     document = payload.model_dump(mode="python", by_alias=True)
@@ -31,7 +38,7 @@ def recompute(
         why = "a verified pack has the pinned manifest"
         found.append(Difference("suite.verified", True, False, why))
     facts = facts_of(payload, manifest)
-    found += consistency(payload, facts, manifest, policy)
+    found += consistency(payload, facts, manifest, policy, now=now)
     derived = derive(facts, manifest, policy).fields()
     expected = {name: _plain(value) for name, value in derived.items()}
     for name in expected:

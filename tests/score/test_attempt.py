@@ -155,3 +155,10 @@ def test_a_workload_without_a_gate_cannot_count() -> None:
     attempt = attempt_of(NETWORK, 1, 0, Answer(ips=1e2, measures=GOOD))
     verdict = judge_attempt(NETWORK, attempt, manifest_of(doc), load_policy(), "CPU")
     assert (verdict.why_not, verdict.can_count) == ("gate_missing", False)
+
+
+def test_a_workload_without_operations_cannot_count() -> None:
+    doc = workload_doc("net-1", "network", "scored", 0, [("fp32", "FP32")])
+    attempt = attempt_of(NETWORK, 1, 0, Answer(ips=1e2))
+    verdict = judge_attempt(NETWORK, attempt, manifest_of(doc), load_policy(), "CPU")
+    assert (verdict.why_not, verdict.dead) == ("no_operations", True)

@@ -6,9 +6,11 @@ import copy
 import dataclasses
 import math
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from npumark.orchestrator.request import RunRequest
 from npumark.policy import load_policy
@@ -220,6 +222,8 @@ def test_a_dropped_attempt_is_named() -> None:
         ({"formula_sha256": "0" * 64}, "formula_sha256"),
         ({"score_version": "3.1"}, "score_version"),
         ({"finished": "2026-11-30T11:00:00Z"}, "finished"),
+        ({"created": "yesterday"}, "created"),
+        ({"finished": "2026-11-30T12:10:00"}, "finished"),
         ({"environment": {**DOCUMENT["environment"], "noisy": True}}, "environment.noisy"),
         ({"suite": {**DOCUMENT["suite"], "manifest_sha256": "1"}}, "suite.manifest_sha256"),
         ({"suite": {**DOCUMENT["suite"], "verified": False}}, "comparable"),
@@ -257,3 +261,38 @@ def test_a_verified_suite_needs_the_pinned_manifest() -> None:
 def test_a_number_that_is_not_finite_is_named() -> None:
     noisy = RECORD.model_copy(update={"machine": {"watts": [1.0, math.nan]}})
     assert [d.path for d in recompute(noisy, PACK, POLICY)] == ["machine.watts[1]"]
+
+
+def test_a_record_from_the_future_is_named() -> None:
+    during = datetime(2026, 11, 30, 12, 5, tzinfo=UTC)
+    assert [d.path for d in recompute(RECORD, PACK, POLICY, now=during)] == ["finished"]
+    assert recompute(RECORD, PACK, POLICY, now=during + timedelta(hours=1)) == []
+
+
+def every_leaf(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """Return the paths of every leaf; of a list's items, of the first and the last."""
+    if isinstance(value, dict) and value:
+        return [p for k, v in value.items() for p in every_leaf(v, (*path, k))]
+    if isinstance(value, list) and value:
+        ends = sorted({0, len(value) - 1})
+        return [p for i in ends for p in every_leaf(value[i], (*path, i))]
+    return [path]
+
+
+def replaced(document: Any, path: tuple[Any, ...], value: Any) -> Any:
+    if not path:
+        return value
+    copied = dict(document) if isinstance(document, dict) else list(document)
+    copied[path[0]] = replaced(document[path[0]], path[1:], value)
+    return copied
+
+
+@pytest.mark.parametrize("value", [0, -1, 2**53 - 1, None, "", "ok", "crashed", [], {}])
+def test_whatever_a_field_holds_recomputing_never_breaks(value: Any) -> None:
+    """A record comes from strangers: it may be wrong in any way its shape allows."""
+    for path in every_leaf(SMALL):
+        try:
+            payload = Payload.model_validate(replaced(SMALL, path, value))
+        except ValidationError:
+            continue
+        recompute(payload, PACK, POLICY)
