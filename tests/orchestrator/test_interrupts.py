@@ -4,12 +4,23 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Iterator
 
 import pytest
 
 from npumark.orchestrator.interrupts import Interrupts
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="sends POSIX signals")
+
+
+@pytest.fixture(autouse=True)
+def heard() -> Iterator[None]:
+    """Undo what a shell does to a test run in the background: ignored signals."""
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = {n: signal.signal(n, signal.SIG_DFL) for n in numbers}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
@@ -38,10 +49,7 @@ def test_a_deferred_signal_is_handed_over() -> None:
 
 
 def test_an_ignored_signal_stays_ignored() -> None:
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    try:
-        with Interrupts() as interrupts:
-            os.kill(os.getpid(), signal.SIGHUP)
-            assert not interrupts.seen
-    finally:
-        signal.signal(signal.SIGHUP, before)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    with Interrupts() as interrupts:
+        os.kill(os.getpid(), signal.SIGHUP)
+        assert not interrupts.seen

@@ -1,13 +1,14 @@
 """Runs a request in a process of its own, for tests that send it signals.
 
-    drive.py REQUEST.json POLICY.toml [PRELUDE]
+    drive.py REQUEST.json POLICY.toml
 
-One line per event on stdout; the exit status is the run's. PRELUDE is executed first.
+One line per event on stdout; the exit status is the run's.
 """
 
 from __future__ import annotations
 
 import json
+import signal
 import sys
 from pathlib import Path
 
@@ -26,9 +27,12 @@ def show(event: Event) -> None:
 
 
 def main() -> int:
+    # A test run in the background may have been started with signals ignored.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
     request = request_from_json(json.loads(Path(sys.argv[1]).read_text()))
     policy = parse_policy(Path(sys.argv[2]).read_bytes())
-    exec(sys.argv[3] if len(sys.argv) > 3 else "")
     try:
         outcome = execute(request, show, policy=policy)
     except NpumarkError as fault:
