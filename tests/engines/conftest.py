@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import ctypes
+import gc
+import sys
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +20,35 @@ from npumark.pack.materialize import materialize, workload_paths
 from npumark.worker.eval_set import load_inputs, load_references
 
 CHAIN = "peak-16x256x3"
+
+
+class _SignalStack(ctypes.Structure):
+    """``stack_t`` of sigaltstack(2)."""
+
+    _fields_ = [  # noqa: RUF012 - ctypes reads a list
+        ("sp", ctypes.c_void_p),
+        ("flags", ctypes.c_int),
+        ("size", ctypes.c_size_t),
+    ]
+
+
+@pytest.fixture(autouse=True)
+def signal_stack() -> Iterator[None]:
+    """Give this thread its signal stack back.
+
+    On a CPU with AMX each OpenVINO plugin puts a signal stack of its own in place and, when
+    several are let go in another order than they came, leaves one behind that is freed: the
+    next signal that Python handles then ends the process. Workers load one session at a time
+    and are killed; this process goes on to other tests.
+    """
+    if not sys.platform.startswith("linux"):
+        yield
+        return
+    libc, before = ctypes.CDLL(None), _SignalStack()
+    libc.sigaltstack(None, ctypes.byref(before))
+    yield
+    gc.collect()
+    libc.sigaltstack(ctypes.byref(before), None)
 
 
 @dataclass
