@@ -22,6 +22,7 @@ import functools
 import re
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,7 @@ from npumark.engines.base import Array, Engine, LoadRequest, Session
 from npumark.engines.buffers import aligned
 from npumark.engines.model_cache import ModelCache
 from npumark.engines.one_node import SHAPE, one_node_model
-from npumark.engines.openvino_evidence import MAC_LAYERS, Layer, formats, prove
+from npumark.engines.openvino_evidence import Layer, formats, multiplies, prove
 from npumark.errors import EngineError, Unsupported, WrongDevice
 from npumark.policy import load_policy
 from npumark.worker.protocol import EngineInfo, Observed, Placement
@@ -57,7 +58,7 @@ class OpenVino(Engine):
     name = "openvino"
 
     def __init__(self) -> None:
-        self._profiles: dict[tuple[str, str, int], tuple[list[Layer], list[str]]] = {}
+        self._profiles: dict[tuple[str, str, int], _Evidence] = {}
 
     def _prepare(self) -> None:
         import openvino  # noqa: F401 - its import is timed here
@@ -85,17 +86,24 @@ class OpenVino(Engine):
 
     def _placement(self, request: LoadRequest, feed: list[Array], runs: int) -> Placement:
         device = requested_device(request.options)
-        layers, executed_on = self.evidence(request, feed, runs)
-        return prove(layers, device, executed_on)
+        evidence = self.evidence(request, feed, runs)
+        return prove(evidence.layers, device, evidence.executed_on)
 
-    def evidence(
-        self, request: LoadRequest, feed: list[Array], runs: int
-    ) -> tuple[list[Layer], list[str]]:
-        """Return executed layers of ``runs`` profiled calls, and the devices; made once."""
+    def evidence(self, request: LoadRequest, feed: list[Array], runs: int) -> _Evidence:
+        """Return what ``runs`` calls of a profiled twin show; made once per graph."""
         key = (str(request.graph), request.encoding, runs)
         if key not in self._profiles:
             self._profiles[key] = _profiled(request, feed, runs)
         return self._profiles[key]
+
+
+@dataclass(frozen=True, slots=True)
+class _Evidence:
+    """``primitives`` counts those of the model's multiply-accumulate layers; null: untold."""
+
+    layers: list[Layer]
+    executed_on: list[str]
+    primitives: Counter[str] | None
 
 
 class OpenVinoSession(Session):
@@ -142,13 +150,13 @@ class OpenVinoSession(Session):
         timed = _mac_primitives(self._model)
         feed = [array.copy() for array in self._inputs]
         self.close()
-        layers, _ = self._engine.evidence(self._request, feed, load_policy().placement.profile_runs)
+        evidence = self._engine.evidence(self._request, feed, load_policy().placement.profile_runs)
         group = told["DYNAMIC_QUANTIZATION_GROUP_SIZE"]
         found = formats(
-            layers,
+            evidence.layers,
             self._request.format,
             dynamic_quantisation=int(group) if group is not None else None,
-            timed=timed,
+            same_primitives=timed == evidence.primitives,
         )
         return Observed(
             device=", ".join(executed_on),
@@ -252,7 +260,7 @@ def _bind(
         infer.set_tensor(spec.name, openvino.Tensor(array, shared_memory=True))
 
 
-def _profiled(request: LoadRequest, feed: list[Array], runs: int) -> tuple[list[Layer], list[str]]:
+def _profiled(request: LoadRequest, feed: list[Array], runs: int) -> _Evidence:
     model = _compile(request, None, profile=True)
     infer = model.create_infer_request()
     inputs = tuple(np.ascontiguousarray(a) for a in feed)
@@ -267,11 +275,12 @@ def _profiled(request: LoadRequest, feed: list[Array], runs: int) -> tuple[list[
             micros = round(told.real_time.total_seconds() * 1e6)
             spent[(told.node_name, told.node_type, told.exec_type)] += micros
     layers = [Layer(kind, primitive, us) for (_, kind, primitive), us in spent.items()]
-    return layers, [str(name) for name in model.get_property("EXECUTION_DEVICES")]
+    executed_on = [str(name) for name in model.get_property("EXECUTION_DEVICES")]
+    return _Evidence(layers, executed_on, _mac_primitives(model))
 
 
 def _mac_primitives(model: Any) -> Counter[str] | None:
-    """Count the primitives of the multiply-accumulate layers of the model that was timed."""
+    """Count the primitives of the model's multiply-accumulate layers, as it was compiled."""
     try:
         operators = model.get_runtime_model().get_ops()
     except Exception:  # noqa: BLE001 - a plug-in need not offer its runtime model
@@ -281,7 +290,7 @@ def _mac_primitives(model: Any) -> Counter[str] | None:
         told = operator.get_rt_info()
         if "layerType" not in told or "primitiveType" not in told:
             return None
-        if str(told["layerType"].astype(str)) in MAC_LAYERS:
+        if multiplies(str(told["layerType"].astype(str))):
             counts[str(told["primitiveType"].astype(str))] += 1
     return counts
 

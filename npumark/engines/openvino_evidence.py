@@ -15,23 +15,19 @@ from dataclasses import dataclass
 
 from npumark.worker.protocol import Placement
 
-MAC_LAYERS = frozenset(
-    {
-        "Convolution",
-        "Deconvolution",
-        "Einsum",
-        "FullyConnected",
-        "FullyConnectedCompressed",
-        "FullyConnectedQuantized",
-        "GatherMatmul",
-        "GroupConvolution",
-        "MHA",
-        "MatMul",
-        "ScaledDotProductAttention",
-        "ScaledDotProductAttentionWithKVCache",
-    }
+_MAC_LAYERS = (
+    "Convolution",
+    "Deconvolution",
+    "Einsum",
+    "FullyConnected",
+    "GatherMatmul",
+    "GroupConvolution",
+    "MHA",
+    "MatMul",
+    "ScaledDotProductAttention",
 )
-"""Layers whose work is multiply-accumulates, as profile and runtime model name them."""
+"""How the names of layers begin whose work is multiply-accumulates. Profile and runtime model
+name one layer differently (FullyConnectedQuantizedLegacy, FullyConnected), hence beginnings."""
 
 _FAMILY = {
     "f32": "FP32",
@@ -65,6 +61,11 @@ class Formats:
     primitives: dict[str, int]
 
 
+def multiplies(kind: str) -> bool:
+    """Say whether a layer of this type spends its time on multiply-accumulates."""
+    return kind.startswith(_MAC_LAYERS)
+
+
 def family(primitive: str) -> str | None:
     """Return the format family that a primitive's name ends in, or null where it names none."""
     return _FAMILY.get(primitive.replace(":", "_").rsplit("_", 1)[-1])
@@ -75,29 +76,29 @@ def formats(
     declared: str,
     *,
     dynamic_quantisation: int | None,
-    timed: Counter[str] | None = None,
+    same_primitives: bool = True,
 ) -> Formats:
     """Return which number format did the multiplying, by time.
 
     ``declared`` names the family of weight-only storage where that was asked for; it holds for
     layers that unpack compressed weights while ``dynamic_quantisation`` (the group size that
-    the runtime reports) is 0. ``timed`` counts the primitives of the multiply-accumulate
-    layers of the timed model: a profiled model that differs proves nothing about it.
+    the runtime reports) is 0. ``same_primitives`` says that timed and profiled model consist
+    of the same ones: a profiled model that differs proves nothing about the timed.
     """
     spent: Counter[str] = Counter()
     primitives: Counter[str] = Counter()
     for layer in layers:
-        if layer.kind not in MAC_LAYERS:
+        if not multiplies(layer.kind):
             continue
         primitives[layer.primitive] += 1
         name = family(layer.primitive) or layer.primitive
-        if layer.kind.endswith("Compressed") and name != "INT8":
+        if "Compressed" in layer.kind and name != "INT8":
             name = declared if declared in WEIGHT_ONLY else name
             if dynamic_quantisation != 0:
                 name = "unknown"
         spent[name] += layer.microseconds
     counts = dict(sorted(primitives.items()))
-    if timed is not None and timed != primitives:
+    if not same_primitives:
         return Formats(None, "the profiled model ran other primitives than the timed", {}, counts)
     total = sum(spent.values())
     if total == 0:

@@ -1,10 +1,8 @@
 from __future__ import annotations
 
-from collections import Counter
-
 import pytest
 
-from npumark.engines.openvino_evidence import Layer, family, formats, prove
+from npumark.engines.openvino_evidence import Layer, family, formats, multiplies, prove
 
 
 @pytest.mark.parametrize(
@@ -52,10 +50,26 @@ def test_weights_unpacked_at_load_are_plain_floating_point() -> None:
 
 def test_a_profiled_model_that_differs_proves_nothing_about_the_timed() -> None:
     layers = [Layer("FullyConnected", "brgemm_avx512_f32", 5)]
-    same = Counter({"brgemm_avx512_f32": 1})
-    other = Counter({"brgemm_avx512_bf16": 1})
-    assert formats(layers, "FP32", dynamic_quantisation=0, timed=same).ran == "FP32"
-    assert formats(layers, "FP32", dynamic_quantisation=0, timed=other).ran is None
+    assert formats(layers, "FP32", dynamic_quantisation=0, same_primitives=True).ran == "FP32"
+    found = formats(layers, "FP32", dynamic_quantisation=0, same_primitives=False)
+    assert found.ran is None
+    assert found.why is not None
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [
+        ("FullyConnected", True),
+        ("FullyConnectedQuantizedLegacy", True),
+        ("FullyConnectedCompressed", True),
+        ("GroupConvolution", True),
+        ("ScaledDotProductAttentionWithKVCache", True),
+        ("Subgraph", False),
+        ("Reorder", False),
+    ],
+)
+def test_layers_that_multiply(kind: str, expected: bool) -> None:
+    assert multiplies(kind) is expected
 
 
 def test_what_does_not_tell_its_type_has_no_format() -> None:
