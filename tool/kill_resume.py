@@ -3,11 +3,12 @@
     python tool/kill_resume.py [--trials 10] [--seed 1] [--json] [-- RUN-ARGUMENTS]
 
 First a quick run is timed undisturbed. Each trial then starts another, sends the orchestrator
-SIGKILL at a moment drawn from that time, resumes what is left with ``npumark run --resume``,
-and verifies the record with ``npumark verify``. A trial holds when the run completes, verifies,
-and still has every attempt that had ended before the kill, unchanged. One that was killed
-before its run had begun (no journal yet) must leave nothing behind; a new run is then made.
-Arguments after ``--`` go to every run; records land where NPUMARK_HOME says.
+SIGKILL at a moment drawn from that time (drawn again where the run ended before it), resumes
+what is left with ``npumark run --resume``, and verifies the record with ``npumark verify``. A
+trial holds when the run completes, verifies, and still has every attempt that had ended before
+the kill, unchanged. One that was killed before its run had begun (no journal yet) must leave
+nothing behind; a new run is then made. Arguments after ``--`` go to every run; records land
+where NPUMARK_HOME says.
 """
 
 from __future__ import annotations
@@ -68,9 +69,13 @@ def main() -> int:
         print(f"the undisturbed run ended with {first.returncode}; nothing can be tried")
         return 1
     draw = random.Random(given.seed)
-    trials = []
-    for number in range(1, given.trials + 1):
-        trial = attempt(number, command, draw.uniform(0.0, length), given.arguments)
+    window = length
+    trials: list[Trial] = []
+    while len(trials) < given.trials:
+        trial = attempt(len(trials) + 1, command, draw.uniform(0.0, window), given.arguments)
+        if isinstance(trial, float):  # it ended before its moment came: draw from less
+            window = trial
+            continue
         trials.append(trial)
         if not given.json:
             print(trial.line(), flush=True)
@@ -92,8 +97,13 @@ def main() -> int:
     return 1 if failed else 0
 
 
-def attempt(number: int, command: tuple[str, ...], moment_s: float, arguments: list[str]) -> Trial:
-    """Carry out one trial: kill after ``moment_s`` seconds, resume, verify."""
+def attempt(
+    number: int, command: tuple[str, ...], moment_s: float, arguments: list[str]
+) -> Trial | float:
+    """Carry out one trial: kill after ``moment_s`` seconds, resume, verify.
+
+    Returns the seconds it took where the run ended by itself before.
+    """
     before = folders()
     began = time.monotonic()
     with subprocess.Popen(
@@ -101,6 +111,7 @@ def attempt(number: int, command: tuple[str, ...], moment_s: float, arguments: l
     ) as process:
         try:
             process.wait(moment_s)
+            return time.monotonic() - began
         except subprocess.TimeoutExpired:
             process.kill()
         process.wait()

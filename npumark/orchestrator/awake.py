@@ -46,9 +46,9 @@ class KeepAwake:
     def __enter__(self) -> Self:
         if sys.platform == "win32":
             self._windows(_ES_CONTINUOUS | _ES_SYSTEM_REQUIRED)
-        elif self._argv is not None and shutil.which(self._argv[0]) is None:
+        elif self._argv and shutil.which(self._argv[0]) is None:
             self._why = f"{self._argv[0]} is not installed"
-        elif self._argv is not None:
+        elif self._argv:
             try:
                 self._process = subprocess.Popen(
                     self._argv,
@@ -78,7 +78,7 @@ class KeepAwake:
 
     def state(self) -> dict[str, str | None]:
         """Return ``means`` (null where sleep is not held off) and ``why`` where it is null."""
-        if self._process is not None and self._argv is not None:
+        if self._process is not None and self._argv:
             code = self._process.poll()
             if code is None:
                 return {"means": self._argv[0], "why": None}

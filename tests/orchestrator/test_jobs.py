@@ -1,0 +1,84 @@
+"""A job says all that a worker needs, and survives its journey."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from npumark.orchestrator.discover import Found, Runtime
+from npumark.orchestrator.jobs import JobMaker, attempt_seed, timing_options
+from npumark.pack.manifest import Manifest, load_manifest, workload_from
+from npumark.policy import load_policy
+from npumark.score.planned import Planned
+from npumark.worker.protocol import EngineInfo, decode_job
+
+POLICY = load_policy()
+INFO = EngineInfo("x-cpu", True, None, "x", "X", "1.0", options={"card": 3})
+
+
+@pytest.fixture(scope="module")
+def manifest() -> Manifest:
+    return load_manifest()
+
+
+def maker(manifest: Manifest, info: EngineInfo = INFO, *, quick: bool = False) -> JobMaker:
+    found = Found(info, Runtime("x", "x:Engine"))
+    roots = Path("/pack"), Path("/cache")
+    return JobMaker(manifest, POLICY, {"x-cpu": found}, *roots, "run", quick, 4)
+
+
+PLANNED = Planned("x-cpu", "peak-512x2048x8", "fp32", "fp32", "FP32", "peak", "peak")
+DERIVED = replace(PLANNED, variant="bf16", declared_format="BF16")
+
+
+def test_a_job_holds_what_it_reads_with_stamps(manifest: Manifest) -> None:
+    made = maker(manifest).measure(PLANNED, 1, {}, Path("/s"))
+    job = decode_job(made.encode())
+    workload = manifest.workloads[PLANNED.workload]
+    assert {f.path for f in job.files} == set(workload.files("fp32"))
+    assert all(f.sha256 == manifest.files[f.path].sha256 and f.stamp is None for f in job.files)
+    assert workload_from(job.workload or {}) == workload
+    assert (job.engine_ref, job.options, job.threads) == ("x:Engine", {"card": 3}, 4)
+    assert (job.encoding, job.format) == ("", "")
+    stamps = dict.fromkeys(workload.files("fp32"), (1, 2, 3))
+    again = maker(manifest).measure(PLANNED, 1, stamps, Path("/s"))
+    assert all(f.stamp == (1, 2, 3) for f in again.files)
+
+
+def test_a_derived_encoding_is_asked_for_by_name(manifest: Manifest) -> None:
+    job = maker(manifest).measure(DERIVED, 1, {}, Path("/s"))
+    assert (job.encoding, job.format) == ("bf16", "BF16")
+    assert job.variant is not None
+    assert job.variant["id"] == "fp32"
+
+
+def test_every_attempt_draws_its_own_checks() -> None:
+    seeds = {attempt_seed(run, p, n) for run in "ab" for p in (PLANNED, DERIVED) for n in (1, 2)}
+    assert len(seeds) == 8
+    assert attempt_seed("a", PLANNED, 1) == attempt_seed("a", PLANNED, 1)
+
+
+def test_a_compiled_model_is_named_by_all_that_it_depends_on(manifest: Manifest) -> None:
+    base = maker(manifest).measure(PLANNED, 1, {}, Path("/s")).cache_dir
+    assert maker(manifest).measure(PLANNED, 2, {}, Path("/s")).cache_dir == base
+    others = [
+        maker(manifest).measure(DERIVED, 1, {}, Path("/s")).cache_dir,
+        *(
+            maker(manifest, replace(INFO, **change)).measure(PLANNED, 1, {}, Path("/s")).cache_dir
+            for change in (
+                {"version": "1.1"},
+                {"versions": {"driver": "9"}},
+                {"options": {"card": 4}},
+                {"processor": {"key": "other"}},
+            )
+        ),
+    ]
+    assert len({base, *others}) == len(others) + 1
+
+
+def test_a_quick_loop_is_shorter() -> None:
+    whole, quick = (timing_options(POLICY, PLANNED, quick=q) for q in (False, True))
+    assert (whole.loop_s, whole.min_iterations) == (2.0, 10)
+    assert (quick.loop_s, quick.min_iterations) == (0.5, 3)
