@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from npumark.orchestrator.discover import Found
@@ -59,6 +59,20 @@ class JobMaker:
             profile_runs=self.policy.placement.profile_runs,
             samples_path=str(samples),
         )
+
+    def prepare(self, planned: Planned, stamps: Mapping[str, Stamp]) -> Job | None:
+        """Return a job that fills the cache of compiled models before attempt 1, so that it
+        loads the way every later attempt does; None for an engine that keeps no cache.
+
+        An engine that keeps one says so in its options (``cache``). What the job measures in
+        its few calls is thrown away.
+        """
+        if not self.engines[planned.engine].info.options.get("cache"):
+            return None
+        job = self.measure(planned, 0, stamps, Path())
+        timing = timing_options(self.policy, planned, quick=self.quick)
+        brief = replace(timing, loop_s=0.0, min_iterations=1, warmup_max_s=0.0)
+        return replace(job, timing=brief, profile_runs=0, samples_path=None)
 
     def _cache_key(self, planned: Planned, graph: Variant) -> str:
         """Name a compiled model by all that it depends on: contents, runtime, device, options."""

@@ -126,8 +126,29 @@ class Measuring:
         with self.spending("spacing"):
             self.interrupts.wait(left_ns / 1e9)
 
+    def _prepare(self, planned: Planned) -> None:
+        job = self.jobs.prepare(planned, self.stamps)
+        if job is None:
+            return
+        self.tell(Stage("compile", f"Compiling for {planned}"))
+        with self.spending("compile"):
+            outcome = supervise(
+                job,
+                limits=self.book.policy.worker,
+                deadline_s=self.book.policy.worker.attempt_deadline_s,
+                interrupts=self.interrupts,
+                marker=f"{self.marker}/{'/'.join(planned.key)}/0",
+                log_path=self._path("logs", planned, 0, "log"),
+            )
+        self.interrupts.check()
+        # Where it failed, attempt 1 fails too and says why; nothing is decided here.
+        if outcome.result is not None:
+            self.stamps.update(outcome.result.stamps)
+
     def _attempt(self, action: Run) -> None:
         book, planned, n = self.book, action.entry, action.n
+        if n == 1:
+            self._prepare(planned)
         job = self.jobs.measure(planned, n, self.stamps, self._path("samples", planned, n, "i64"))
         left = time_left(
             book.plan, book.judged, self.clock.now_ns(), book.policy, quick=book.request.quick

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from npumark import paths
-from npumark.errors import Interrupted, NpumarkError, SetupError
+from npumark.errors import Interrupted, NpumarkError, SetupError, UsageError
 from npumark.machine import cpu_limits
 from npumark.orchestrator import opening, surroundings
 from npumark.orchestrator.awake import KeepAwake
@@ -107,6 +107,11 @@ def dry_run(
     Raises as ``execute`` does before it measures.
     """
     rules = policy or load_policy()
+    if request.resume is not None:
+        raise UsageError(
+            "--dry-run shows what a new run would do; it cannot take --resume",
+            "Leave one of the two out.",
+        )
     _check_out(request, None)
     try:
         with Interrupts() as interrupts, measuring("npumark run --dry-run") as holder:
@@ -190,7 +195,7 @@ def _new(
         book = opening.begin(prepared, pack, environment, clock, threads, spent.ns)
         book.save()
     engines = {p.engine: prepared.survey.engine(p.engine) for p in prepared.plan}
-    return _measuring(book, clock, engines, pack, threads, interrupts, holder, tell)
+    return _measuring(book, clock, engines, pack, threads, interrupts, holder, tell, spent)
 
 
 def _resumed(
@@ -202,24 +207,31 @@ def _resumed(
     holder: Holder,
     tell: _Teller,
 ) -> Measuring:
+    spent = _Spent()
     manifest = manifest_of(request)
     plan = opening.planned_before(told, manifest)
     tell(Stage("discover", "Looking for engines"))
-    survey = probe_all(request.virtual, policy, interrupts, holder.marker)
+    with spent.on("discover"):
+        survey = probe_all(request.virtual, policy, interrupts, holder.marker)
     tell(PlanMade(plan, None))
-    pack = ensure_pack(manifest, plan, tell)
-    environment = surroundings.look(request, policy, resident_bytes(manifest, plan), tell)
+    with spent.on("pack"):
+        pack = ensure_pack(manifest, plan, tell)
+    with spent.on("preconditions"):
+        environment = surroundings.look(request, policy, resident_bytes(manifest, plan), tell)
     tell(Checked(environment))
     interrupts.check()
     with interrupts.deferred():
         book, clock = opening.reopen(
             folder, told, request, policy, manifest, plan, survey, pack, environment
         )
+        for stage, ns in spent.ns.items():
+            book.spent_ns[stage] = book.spent_ns.get(stage, 0) + ns
         book.save()
     # An engine that is gone is asked all the same: its attempts then say what happened to it.
     engines = opening.engines_before(told)
     engines.update({f.info.id: f for f in survey.found if f.info.available})
-    return _measuring(book, clock, engines, pack, opening.threads(told), interrupts, holder, tell)
+    threads = opening.threads(told)
+    return _measuring(book, clock, engines, pack, threads, interrupts, holder, tell, spent)
 
 
 def _measuring(
@@ -231,6 +243,7 @@ def _measuring(
     interrupts: Interrupts,
     holder: Holder,
     tell: _Teller,
+    spent: _Spent,
 ) -> Measuring:
     jobs = JobMaker(
         manifest=book.manifest,
@@ -243,7 +256,9 @@ def _measuring(
         threads=threads,
     )
     budget = book.request.time_budget_s
-    deadline = None if budget is None else clock.now_ns() + round(budget * NS)
+    # The budget is the whole command's: what came before has used some of it.
+    used = sum(spent.ns.values())
+    deadline = None if budget is None else clock.now_ns() + round(budget * NS) - used
     return Measuring(
         book, jobs, clock, interrupts, holder.marker, tell, dict(pack.stamps), deadline
     )

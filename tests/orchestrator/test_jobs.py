@@ -82,3 +82,14 @@ def test_a_quick_loop_is_shorter() -> None:
     whole, quick = (timing_options(POLICY, PLANNED, quick=q) for q in (False, True))
     assert (whole.loop_s, whole.min_iterations) == (2.0, 10)
     assert (quick.loop_s, quick.min_iterations) == (0.5, 3)
+
+
+def test_only_an_engine_that_keeps_a_cache_is_prepared(manifest: Manifest) -> None:
+    assert maker(manifest).prepare(PLANNED, {}) is None
+    caching = maker(manifest, replace(INFO, options={"cache": True}))
+    job = caching.prepare(PLANNED, {})
+    assert job is not None
+    assert job.cache_dir == caching.measure(PLANNED, 1, {}, Path("/s")).cache_dir
+    assert job.timing is not None
+    assert (job.timing.loop_s, job.timing.min_iterations) == (0.0, 1)
+    assert job.samples_path is None

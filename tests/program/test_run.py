@@ -15,6 +15,7 @@ from npumark.errors import NothingToMeasure, PackError, SetupError, UsageError
 from npumark.orchestrator import measuring as loop
 from npumark.orchestrator.events import AttemptEnded, AttemptStarted, Saved
 from npumark.orchestrator.interrupts import Interrupts
+from npumark.orchestrator.jobs import JobMaker
 from npumark.orchestrator.journal import Journal
 from npumark.orchestrator.lock import measuring
 from npumark.orchestrator.run import dry_run, execute
@@ -24,6 +25,8 @@ from npumark.pack.manifest import load_manifest
 from npumark.record.files import read_record
 from npumark.record.model import Payload
 from npumark.record.samples import check_samples
+from npumark.score.planned import Planned
+from npumark.worker.protocol import Job
 
 Card = Callable[..., dict[str, Any]]
 PEAK, NET = "peak-4x8x1", "tiny-net"
@@ -237,6 +240,8 @@ def test_a_dry_run_measures_and_writes_nothing(bench: Any) -> None:
     assert told.free_bytes > 0
     assert told.estimate.attempts == (4, 4)
     assert bench.runs() == []
+    with pytest.raises(UsageError, match="--resume"):
+        dry_run(replace(bench.request(), resume="last"))
 
 
 def test_a_time_budget_ends_the_run_early(bench: Any) -> None:
@@ -245,6 +250,23 @@ def test_a_time_budget_ends_the_run_early(bench: Any) -> None:
     assert not payload.complete
     assert "time_budget" in payload.not_comparable_because
     assert out.exit_code == 0
+
+
+def test_an_engine_with_a_cache_is_prepared_before_it_is_measured(
+    bench: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measure = JobMaker.measure
+
+    def prepare(self: JobMaker, planned: Planned, stamps: dict[str, Any]) -> Job:
+        return replace(measure(self, planned, 0, stamps, Path()), samples_path=None)
+
+    monkeypatch.setattr(JobMaker, "prepare", prepare)
+    out = bench.run(workloads=(NET,), variants=("fp32",))
+    payload = bench.check(out.path)
+    assert len(payload.entries[0].attempts) == 1
+    assert payload.where_time_went_ns["compile"] > 0
+    # The worker counted two loads of the entry; the record holds the one that was measured.
+    assert len(list((bench.home / "script.attempts").glob(f"*{NET}*"))) == 2
 
 
 def test_a_view_that_fails_costs_nothing(bench: Any) -> None:
