@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from npumark.orchestrator.request import RunRequest
@@ -54,6 +54,7 @@ def test_an_unknown_boot_is_not_the_same_boot() -> None:
 names = st.none() | st.lists(st.text(), max_size=3).map(tuple)
 
 
+@settings(max_examples=50, deadline=None)
 @given(
     engines=names,
     variants=names,
