@@ -25,7 +25,7 @@ CHAIN = "peak-16x256x3"
 class _SignalStack(ctypes.Structure):
     """``stack_t`` of sigaltstack(2)."""
 
-    _fields_ = [  # noqa: RUF012 - ctypes reads a list
+    _fields_ = [
         ("sp", ctypes.c_void_p),
         ("flags", ctypes.c_int),
         ("size", ctypes.c_size_t),
