@@ -198,6 +198,7 @@ def _known_ladder(name: str | None) -> str | None:
 
 
 def _measure(request: RunRequest, as_json: bool) -> int:
+    from npumark.cli.faults import INTERRUPTED, tell
     from npumark.cli.report import show
     from npumark.orchestrator.run import execute
     from npumark.report.live import LiveView
@@ -205,6 +206,11 @@ def _measure(request: RunRequest, as_json: bool) -> int:
     with LiveView(sys.stderr) as view:
         outcome = execute(request, view)
     show(outcome.record, request.out or outcome.path, as_json=as_json)
+    if as_json and outcome.exit_code == INTERRUPTED:
+        run_id = outcome.record.payload.run_id
+        tell(
+            "stopped; what was measured is saved", f"`npumark run --resume {run_id}` completes it."
+        )
     return outcome.exit_code
 
 

@@ -44,17 +44,22 @@ def _tables(
         rows: list[Row] = []
         for workload in dict.fromkeys(e.workload for e in entries):
             rows.append(Row(((catalog.title(workload), STRONG),)))
-            for entry in (e for e in entries if e.workload == workload):
+            mine = [e for e in entries if e.workload == workload]
+            twice = {label(e) for e in mine if sum(label(e) == label(x) for x in mine) > 1}
+            for entry in mine:
                 chosen = workload in picked and picked[workload].variant == entry.variant
                 flagged = chosen and picked[workload].screened_outlier
                 role = processors.get(engine.processor, "")
-                rows.append(_row(entry, role, chosen=chosen, outlier=flagged))
+                name = (
+                    f"{label(entry)} ({entry.variant})" if label(entry) in twice else label(entry)
+                )
+                rows.append(_row(entry, name, role, chosen=chosen, outlier=flagged))
         sheet.table(_COLUMNS, rows)
 
 
-def _row(entry: Entry, role: str, *, chosen: bool, outlier: bool) -> Row:
+def _row(entry: Entry, name: str, role: str, *, chosen: bool, outlier: bool) -> Row:
     cells: tuple[Part, ...] = (
-        (f"{'*' if chosen else ' '} {label(entry)}", GOOD if chosen else ""),
+        (f"{'*' if chosen else ' '} {name}", GOOD if chosen else ""),
         figure(entry.figure.ips if entry.figure else None),
         tops(entry.figure.tops if entry.figure else None),
         _gate(entry),

@@ -128,6 +128,16 @@ def test_identical_cards_are_numbered(make_record: Make, make_engine: Any) -> No
     assert "dGPU · RTX 6000 #2" in text
 
 
+def test_two_encodings_of_one_format_are_told_apart(make_record: Make, make_entry: Any) -> None:
+    twins = [
+        make_entry("ort-cpu", "resnet50", "int8-u8s8", 0.2),
+        make_entry("ort-cpu", "resnet50", "int8-u8s8", 0.1) | {"variant": "int8-s8s8"},
+    ]
+    text = render(make_record(entries=twins), Page())
+    assert "* INT8 (int8-u8s8)" in text
+    assert "  INT8 (int8-s8s8)" in text
+
+
 def test_all_engines_share_one_scale(make_record: Make) -> None:
     text = render(make_record(), Page(width=80))
     bars = [len(m) for m in re.findall(r"INT8 +0\.\d+ +(█+)", text)]
