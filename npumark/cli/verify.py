@@ -37,27 +37,39 @@ def verify(
     """Recompute every figure of a record from its attempts; exit 5 if one differs.
 
     The digest shows whether any byte of the record was edited; the arithmetic shows whether the
-    figures follow from the attempts, the manifest and the policy, to the last bit.
+    figures follow from the attempts, the manifest and the policy, to the last bit. Raw samples
+    beside the record are checked against it as well.
     """
+    from datetime import UTC, datetime
+
     from npumark.errors import IntegrityError
     from npumark.pack.manifest import load_manifest
     from npumark.pack.pin import PINNED_MANIFEST_SHA256
     from npumark.policy import load_policy
     from npumark.record.files import read_record
     from npumark.record.history import locate
+    from npumark.record.samples import check_samples
     from npumark.score.recompute import recompute
 
     path = locate(record)
-    payload = read_record(path).payload
+    whole = read_record(path)
+    payload = whole.payload
     found = recompute(
-        payload, load_manifest(manifest), load_policy(), pinned_sha256=PINNED_MANIFEST_SHA256
+        payload,
+        load_manifest(manifest),
+        load_policy(),
+        pinned_sha256=PINNED_MANIFEST_SHA256,
+        now=datetime.now(UTC),
     )
+    samples = path.parent / "samples"
+    raw = check_samples(whole, samples) if samples.is_dir() else None
+    faults = len(found) + len(raw or ())
     if json:
         output.put_json(
             {
                 "record": str(path),
                 "run_id": payload.run_id,
-                "verified": not found,
+                "verified": not faults,
                 "differences": [
                     {
                         "path": d.path,
@@ -67,22 +79,24 @@ def verify(
                     }
                     for d in found
                 ],
+                "raw_samples": raw,
             }
         )
-    elif not found:
+    elif not faults:
         attempts = sum(len(e.attempts) for e in payload.entries)
+        kept = "no raw samples lie beside it" if raw is None else "the raw samples agree"
         output.put(
             f"{path}: the digest holds, and every figure recomputes exactly from "
-            f"{attempts} attempts.\n"
+            f"{attempts} attempts; {kept}.\n"
         )
     else:
-        lines = [str(d) for d in found[:_SHOWN]]
-        if len(found) > _SHOWN:
-            lines.append(f"… and {len(found) - _SHOWN} more; --json lists all")
+        lines = [*map(str, found), *(raw or ())]
+        if len(lines) > _SHOWN:
+            lines = [*lines[:_SHOWN], f"… and {faults - _SHOWN} more; --json lists all"]
         output.put("".join(f"{line}\n" for line in lines))
-    if found:
+    if faults:
         raise IntegrityError(
-            f"{path} does not recompute: {len(found)} of its values are not what its attempts give",
+            f"{path} does not recompute: {faults} of its values are not what its attempts give",
             "Use an unedited copy, or the npumark version and pack that made it.",
         )
 

@@ -28,6 +28,7 @@ _ADVICE = {
     "thermal": "let the machine cool down",
     "throttling": "raise the CPU quota, or stop what shares it",
     "throttling_while_measuring": "raise the CPU quota, or let the machine cool down",
+    "load_beside_measuring": "stop other programs, and leave the machine alone meanwhile",
 }
 
 _JUDGED = ("power_source", "power_profile", "cpu_busy", "memory", "thermal", "throttling")
@@ -133,6 +134,8 @@ def _described(name: str, seen: Check) -> str:
         return "its processor time is being throttled"
     if name == "throttling_while_measuring":
         return "its processor time was throttled while it measured"
+    if name == "load_beside_measuring":
+        return f"other programs took {seen.value:.0%} of its processor while it measured"
     return name.replace("_", " ")
 
 

@@ -53,7 +53,7 @@ class Book:
     """State of one run. ``attempts`` and ``judged`` run in step, by entry.
 
     ``spent_ns`` is the run's time outside attempts by stage; ``notes`` what else the record's
-    environment says about how it was measured.
+    environment says about how it was measured; ``load`` what the machine did meanwhile.
     """
 
     folder: RunFolder
@@ -76,6 +76,7 @@ class Book:
     spent_ns: dict[str, int] = field(default_factory=dict)
     notes: dict[str, Any] = field(default_factory=dict)
     throttled: Callable[[], Counters] = dict
+    load: dict[str, Any] | None = None
 
     def roles(self) -> dict[str, Role]:
         roles: dict[str, Role] = {p.id: p.role for p in self.processors}
@@ -125,7 +126,9 @@ class Book:
 
     def payload(self) -> Payload:
         """Return the record's payload, every derived field computed from the attempts."""
-        environment = with_observations(self.environment, self.throttled(), self.notes)
+        environment = with_observations(
+            self.environment, self.throttled(), self.notes, self.load, self.policy
+        )
         options = self.options()
         facts = RunFacts(
             plan=self.plan,

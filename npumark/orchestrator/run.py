@@ -16,7 +16,7 @@ from pathlib import Path
 
 from npumark import paths
 from npumark.errors import Interrupted, NpumarkError, SetupError, UsageError
-from npumark.machine import cpu_limits
+from npumark.machine import cpu_limits, sensors
 from npumark.orchestrator import opening, surroundings
 from npumark.orchestrator.awake import KeepAwake
 from npumark.orchestrator.book import Book
@@ -275,11 +275,13 @@ def _measure(run: Measuring, request: RunRequest, interrupts: Interrupts, tell: 
         try:
             with KeepAwake() as awake:
                 book.notes["sleep_held_off"] = awake.state()
+                before = sensors.load_sample()
                 try:
                     run.overhead()
                     run.run()
                 except KeyboardInterrupt:
                     interrupted = True
+                book.load = sensors.load_between(before, sensors.load_sample())
                 book.notes["sleep_held_off"] = awake.state()
             record = book.save()
             if record.payload.complete:

@@ -18,6 +18,7 @@ Tell = Callable[[Event], None]
 Counters = dict[str, int | None]
 
 _WHILE = "throttling_while_measuring"
+_BESIDE = "load_beside_measuring"
 
 
 def look(
@@ -76,23 +77,44 @@ class Throttling:
         return {name: _sum(self._before.get(name, 0), delta) for name, delta in moved.items()}
 
 
+def load_beside(load: Mapping[str, Any] | None, policy: Policy) -> Check:
+    """Return what other programs took of the machine while this run measured.
+
+    ``load`` is ``sensors.load_between`` of two samples around the measurement. Their share of
+    the machine's CPU time is held to the same bound as the idle window before it.
+    """
+    others = load.get("others") if load else None
+    if others is None:
+        return Check(value=None, why="the load was not sampled to the end", violation=False)
+    return Check(value=others, why=None, violation=others > policy.preconditions.max_busy)
+
+
 def with_observations(
-    environment: Environment, throttled: Counters, facts: Mapping[str, Any]
+    environment: Environment,
+    throttled: Counters,
+    facts: Mapping[str, Any],
+    load: Mapping[str, Any] | None,
+    policy: Policy,
 ) -> Environment:
-    """Return the environment with what was seen while measuring: throttling is a violation."""
+    """Return the environment with what was seen while measuring: throttling is a violation,
+    and so is the load of other programs where the machine's state was to be watched."""
     known = any(count is not None for count in throttled.values())
     check = Check(
         value=throttled if known else None,
         why=None if known else "no throttling counters here",
         violation=any(count for count in throttled.values()),
     )
+    seen = {_WHILE: check}
+    if not environment.skipped:
+        seen[_BESIDE] = load_beside(load, policy)
     return environment.model_copy(
         update={
-            "checks": {**environment.checks, _WHILE: check},
-            "noisy": environment.noisy or check.violation,
+            "checks": {**environment.checks, **seen},
+            "noisy": environment.noisy or any(c.violation for c in seen.values()),
             "facts": {
                 **environment.facts,
                 **facts,
+                "load_while_measuring": dict(load) if load else None,
                 "environment_variables": environment_facts(os.environ),
             },
         }

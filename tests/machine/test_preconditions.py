@@ -366,6 +366,15 @@ def test_throttling_seen_while_measuring_is_said() -> None:
     assert said.startswith("its processor time was throttled while it measured: ")
 
 
+def test_load_beside_the_measurement_is_said() -> None:
+    late = Check(value=0.42, why=None, violation=True)
+    environment = Environment(
+        checks={"load_beside_measuring": late}, noisy=True, skipped=False, facts={}
+    )
+    (said,) = preconditions.violations(environment)
+    assert said.startswith("other programs took 42% of its processor while it measured: ")
+
+
 def test_waiting_ends_when_the_machine_is_idle(fake: Any) -> None:
     fake.load = 2.0
     seen: list[tuple[float, float | None]] = []

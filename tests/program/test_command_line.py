@@ -54,6 +54,23 @@ def test_a_run_is_reported_verified_and_listed(
     assert "not comparable, quick" in capsys.readouterr().out
 
 
+def test_raw_samples_that_changed_are_named(
+    call: Call, bench: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call("run", "--quick") == 0
+    assert call("verify", "last") == 0
+    assert "the raw samples agree" in capsys.readouterr().out
+    (folder,) = bench.runs()
+    for raw in (folder / "samples").iterdir():
+        data = bytearray(raw.read_bytes())
+        data[0] ^= 1
+        raw.write_bytes(data)
+    assert call("verify", "last", "--json") == 5
+    said = json.loads(capsys.readouterr().out)["raw_samples"]
+    assert len(said) == 4
+    assert all("no file in" in text for text in said)
+
+
 def test_json_is_one_document_and_nothing_else(
     call: Call, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
