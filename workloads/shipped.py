@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -115,8 +116,9 @@ def activation_ranges(path: Path) -> dict[str, tuple[float, int]]:
     }
 
 
+@cache
 def stored_array(file: str, dtype: str, shape: tuple[int, ...]) -> Array:
-    """Read one stored tensor from the shipped files, unpacking it where it is packed."""
+    """Read one stored tensor from the shipped files, unpacking it where it is packed. Read-only."""
     packed = SHIPPED / f"{file}.xz"
     raw = decode_u8(packed.read_bytes(), shape) if packed.exists() else _bytes(file)
     return np.frombuffer(raw, np.dtype(dtype).newbyteorder("<")).reshape(shape)
