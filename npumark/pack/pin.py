@@ -8,7 +8,7 @@ from npumark.pack.manifest import Manifest
 
 SUITE_NAME: Final = "npumark-open"
 SUITE_VERSION: Final = "1.0.0"
-PINNED_MANIFEST_SHA256: Final = "ad380bad5baede10ae7815c0a8ad165ee1b5ad9b61febe8e69d23878f91694da"
+PINNED_MANIFEST_SHA256: Final = "8ed5dd1acbafa2f2653ef6fd9217f9eaa62094341a015e398605edfc5933d531"
 
 
 def is_pinned(manifest: Manifest) -> bool:
