@@ -1,7 +1,8 @@
 """Build the pack: ``peak``, ``networks``, then ``merge`` (or ``merge --check``).
 
 ``peak`` and ``networks`` write graphs and constants under ``npumark/data/pack/`` and their part
-of the manifest beside it. ``merge`` joins the parts into ``npumark/data/manifest.json`` and pins
+of the manifest beside it. ``gates`` derives the networks' gates again from the measures that were
+kept. ``merge`` joins the parts into ``npumark/data/manifest.json`` and pins
 its hash in ``npumark/pack/pin.py``; with ``--check`` it changes nothing and fails where that
 would, or where a shipped file is not what the manifest says.
 """
@@ -38,6 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("peak", help="the peak chains")
     commands.add_parser("networks", help="the scored networks", add_help=False)
+    commands.add_parser("gates", help="the networks' gates, from the measures that were kept")
     merge = commands.add_parser("merge", help="join the parts and pin the manifest")
     merge.add_argument("--check", action="store_true", help="change nothing; fail where it would")
     args, rest = parser.parse_known_args(argv)
@@ -45,6 +47,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         from workloads.networks_build import main as build_networks
 
         return build_networks(rest)
+    if args.command == "gates":
+        from workloads.regate import main as regate
+
+        return regate()
     if rest:
         parser.error(f"unknown arguments: {' '.join(rest)}")
     if args.command == "peak":

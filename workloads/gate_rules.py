@@ -27,6 +27,23 @@ FIXED_FLOORS = {
 }
 """Task -> the measures that its fixed-floor gate bounds besides flips and SNR."""
 
+NEUTRAL = "int8-u8s8"
+"""The variant whose run on ONNX Runtime's CPU provider the standard gate is derived from."""
+
+
+def derive_gates(task: str, runs: Mapping[str, Run], rules: GateRules) -> dict[str, GateSpec]:
+    """Return both gates of a network from its reference runs, by variant (and the emulation)."""
+    near = {
+        "PyTorch-emulated FP16": runs["emulated fp16"],
+        "ONNX Runtime CPU FP16": runs["fp16"],
+        "ONNX Runtime CPU FP32": runs["fp32"],
+    }
+    label = f"ONNX Runtime CPU {NEUTRAL}"
+    return {
+        "standard": standard_gate(task, label, runs[NEUTRAL], rules),
+        "strict": strict_gate(near, rules),
+    }
+
 
 def loosen(name: str, value: float, rules: GateRules) -> float:
     """Return the bound that a measured value gives: the value, moved by the policy's margin."""

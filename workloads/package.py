@@ -23,15 +23,14 @@ from npumark.gates.metrics import accumulator
 from npumark.pack.manifest import GateSpec
 from npumark.pack.network_weights import CONSTANTS, parse_constants, write_weights
 from npumark.pack.weight_encoding import FORMATS
-from npumark.policy import GateRules, load_policy
+from npumark.policy import load_policy
 from workloads.constants import TensorConstants, all_values, bias_partners, in_order, pack
-from workloads.gate_rules import Run, standard_gate, strict_gate
+from workloads.gate_rules import Run, derive_gates
 from workloads.graph import Graph, Values
 from workloads.onnx_emit import WEIGHT_FORMAT, Quantisation, input_scales, save
 
 FAMILY = {"fp32": "FP32", "fp16": "FP16", "w8": "W8", "int8-u8s8": "INT8"}
 """Variant -> number format family."""
-NEUTRAL = "int8-u8s8"
 
 Array = npt.NDArray[Any]
 Document = dict[str, Any]
@@ -167,7 +166,7 @@ def ship(network: Network, root: Path, part: Part) -> dict[str, Run]:
         _materialise(network, folder, root, part)
         runs = {variant: run_onnx(network, folder / f"{variant}.onnx") for variant in FAMILY}
     runs["emulated fp16"] = measure(network, network.emulated)
-    gates = derive_gates(network, runs, load_policy().gates)
+    gates = derive_gates(network.task, runs, load_policy().gates)
     part.workloads.append(_document(network, gates, runs))
     return runs
 
@@ -228,22 +227,6 @@ def measure(network: Network, outputs: Outputs) -> Run:
     if why is not None:
         raise ValueError(f"{network.workload}: {why}")
     return measures
-
-
-def derive_gates(
-    network: Network, runs: Mapping[str, Run], rules: GateRules
-) -> dict[str, GateSpec]:
-    """The two gates by rule."""
-    near = {
-        "PyTorch-emulated FP16": runs["emulated fp16"],
-        "ONNX Runtime CPU FP16": runs["fp16"],
-        "ONNX Runtime CPU FP32": runs["fp32"],
-    }
-    label = f"ONNX Runtime CPU {NEUTRAL}"
-    return {
-        "standard": standard_gate(network.task, label, runs[NEUTRAL], rules),
-        "strict": strict_gate(near, rules),
-    }
 
 
 def _document(network: Network, gates: Mapping[str, GateSpec], runs: Mapping[str, Run]) -> Document:

@@ -68,7 +68,8 @@ MEASURES = {
         Measure("token_cosine", "", floor=True, continuous=True, error=_gap),
         Measure("token_cosine_p10", "", floor=True, continuous=True, error=_gap),
         Measure("miou", "", floor=True, continuous=True, error=_gap),
-        Measure("miou_decisive", "", floor=True, continuous=True, error=_gap),
+        # Only pixels decided by a margin: like flips, it says nothing until one of them turns.
+        Measure("miou_decisive", "", floor=True, continuous=False, error=_gap),
         Measure("kl", "nat", floor=False, continuous=True, error=_itself),
         Measure("flips", "samples", floor=False, continuous=False, error=_itself),
     )

@@ -8,7 +8,7 @@ from npumark.pack.manifest import Manifest
 
 SUITE_NAME: Final = "npumark-open"
 SUITE_VERSION: Final = "1.0.0"
-PINNED_MANIFEST_SHA256: Final = "8ed5dd1acbafa2f2653ef6fd9217f9eaa62094341a015e398605edfc5933d531"
+PINNED_MANIFEST_SHA256: Final = "36e6197bf61f5c07665b0a2db5ff70851e39041c8ae6cad90ddb9d272a0c6d92"
 
 
 def is_pinned(manifest: Manifest) -> bool:

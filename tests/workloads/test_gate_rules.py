@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 
 import pytest
 from hypothesis import given
@@ -19,6 +20,7 @@ from workloads.gate_rules import (
     standard_gate,
     strict_gate,
 )
+from workloads.regate import FRAGMENT, MEASURES_FILE, regated
 
 RULES = load_policy().gates
 NEUTRAL = {
@@ -145,3 +147,11 @@ def test_more_margin_never_tightens(value: float, more: float) -> None:
     assert loosen("snr_db", value, wide) <= loosen("snr_db", value, RULES)
     assert loosen("kl", value, wide) >= loosen("kl", value, RULES)
     assert loosen("miou", value, wide) <= loosen("miou", value, RULES)
+
+
+def test_every_shipped_bound_follows_from_the_kept_measures_by_rule() -> None:
+    measures = json.loads(MEASURES_FILE.read_text(encoding="utf-8"))
+    shipped = json.loads(FRAGMENT.read_text(encoding="utf-8"))
+    assert regated(shipped, measures, RULES) == shipped
+    looser = dataclasses.replace(RULES, snr_margin_db=RULES.snr_margin_db + 1)
+    assert regated(shipped, measures, looser) != shipped
