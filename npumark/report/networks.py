@@ -20,6 +20,8 @@ _COLUMNS = (
     Column("ran on"),
 )
 
+SCREENED = "screened: one attempt, too far below the best one to be repeated"
+
 
 def networks(sheet: Sheet, run: Payload, catalog: Catalog) -> None:
     """Add a table per engine of its networks, then of its chains beside the peak test."""
@@ -28,6 +30,8 @@ def networks(sheet: Sheet, run: Payload, catalog: Catalog) -> None:
     _tables(sheet, run, networks_, "Networks", catalog)
     if networks_:
         sheet.say("* counts towards delivered TOPS", style=DIM)
+    if any(e.stats.screened for e in (*networks_, *chains)):
+        sheet.say(SCREENED, style=DIM)
     _tables(sheet, run, chains, "Other chains", catalog)
 
 
@@ -74,9 +78,9 @@ def _row(entry: Entry, name: str, role: str, *, chosen: bool, outlier: bool) -> 
     if entry.crashed_attempts:
         dead = ", ".join(str(c.attempt) for c in entry.crashed_attempts)
         notes.append(f"Attempt {dead} crashed: {entry.crashed_attempts[0].why}")
-    if not entry.counts:
+    if not entry.counts and not entry.stats.screened:
         notes.append(f"{state(entry)}: {reason(entry)}")
-    return Row(cells, (" ".join(notes), DIM if entry.stats.screened else WARN) if notes else None)
+    return Row(cells, (" ".join(notes), WARN) if notes else None)
 
 
 def _gate(entry: Entry) -> Part:
@@ -89,6 +93,8 @@ def _gate(entry: Entry) -> Part:
 
 def _stability(entry: Entry) -> Part:
     stats = entry.stats
+    if stats.screened:
+        return ("screened", DIM)
     if stats.attempts < 2 or stats.robust_cv is None:
         return (DASH, DIM)
     return (percent(stats.robust_cv), WARN if stats.unstable else "")

@@ -38,10 +38,11 @@ class _Bar:
     """A format's best peak figure on one engine; ``note`` says why it does not count."""
 
     def __init__(self, entry: Entry) -> None:
-        self.label = label(entry)
+        screened = entry.stats.screened
+        self.label = f"{label(entry)}, screened" if screened else label(entry)
         self.tops = entry.figure.tops if entry.figure else None
         self.counts = entry.counts
-        self.note = "" if entry.counts else f"{state(entry)}: {reason(entry)}"
+        self.note = "" if entry.counts or screened else f"{state(entry)}: {reason(entry)}"
 
 
 def _engine(sheet: Sheet, run: Payload, engine: EngineRecord, catalog: Catalog) -> None:
