@@ -107,10 +107,20 @@ def files_read(plan: Sequence[Planned], manifest: Manifest) -> tuple[str, ...]:
 def estimate(
     plan: Sequence[Planned], manifest: Manifest, policy: Policy, *, quick: bool = False
 ) -> Estimate:
-    """Return a projection of the plan's attempts, time and pack size."""
+    """Return a projection of the plan's attempts, time and pack size.
+
+    At the least every entry runs once and only the leader of each screened group (an engine's
+    peak configurations of one tier, a network's variants on an engine) is repeated, to its
+    minimum; at the most nothing is screened and nothing agrees. Time is that of loops and
+    warm-ups: loading and judging answers come on top, and depend on the machine.
+    """
     active = [p for p in plan if p.skip is None]
     limits = [(1, 1) if quick else repetition.bounds(p.kind, policy.repetition) for p in active]
-    least = sum(low for low, _ in limits)
+    leaders = {
+        (p.engine, p.tier if p.kind == "peak" else p.workload): low
+        for p, (low, _) in zip(active, limits, strict=True)
+    }
+    least = len(active) + sum(low - 1 for low in leaders.values())
     most = sum(high for _, high in limits)
     each = loop_and_warmup_s(policy, quick=quick)
     spacing = policy.repetition.spacing_s

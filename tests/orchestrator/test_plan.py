@@ -216,7 +216,7 @@ def test_an_estimate_spans_the_stop_rules_and_the_spacing() -> None:
     assert projected.pack_bytes == 2 << 20
     many = plan_for((CPU, NPU), RunRequest())
     assert estimate(many, synthetic.manifest(), policy).attempts == (
-        12 * 5 + 12 * 3,
+        24 + 2 * 4 + 2 * 2 * 2,  # the leader of each engine's peak and of each network repeats
         12 * 9 + 12 * 5,
     )
     quick = estimate(one, synthetic.manifest(), policy, quick=True)
