@@ -79,7 +79,8 @@ class OpenVino(Engine):
             if kinds[kind] > 1:
                 name += f"-{numbers[kind]}"
             found.append(_describe(core, device, name))
-        return tuple(found)
+        absent = (kind for kind in ("GPU", "NPU") if kind not in kinds)
+        return (*found, *(_absent(kind, devices) for kind in absent))
 
     def _load(self, request: LoadRequest) -> Session:
         return OpenVinoSession(self, request)
@@ -324,6 +325,23 @@ def _describe(core: Any, device: str, name: str) -> EngineInfo:
         extra_variants=("int8-a16w8", "int4"),
         derived_from=derived,
         options={"device": device, "cache": kind != "CPU"},
+    )
+
+
+def _absent(kind: str, devices: list[str]) -> EngineInfo:
+    """Return the engine of a kind of device that OpenVINO does not find here, and why not."""
+    import openvino
+
+    seen = ", ".join(devices) or "nothing"
+    return EngineInfo(
+        id=f"openvino-{kind.lower()}",
+        available=False,
+        reason=f"OpenVINO finds no {kind} here, only {seen}; "
+        f"an Intel {kind} needs its driver installed",
+        runtime="openvino",
+        runtime_title="OpenVINO",
+        version=_version(openvino),
+        versions={"openvino": openvino.__version__},
     )
 
 

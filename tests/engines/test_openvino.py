@@ -14,7 +14,7 @@ from npumark.engines.openvino import OpenVino, bus_address, precision_hint, requ
 from npumark.errors import EngineError, Unsupported
 from npumark.worker.protocol import EngineInfo
 
-pytest.importorskip("openvino")
+openvino = pytest.importorskip("openvino")
 
 
 @pytest.fixture(scope="module")
@@ -26,6 +26,16 @@ def observe(engine: OpenVino, request: LoadRequest) -> Any:
     session = engine.load(request)
     session.step()()
     return session.observed()
+
+
+def test_a_device_that_is_not_here_is_listed_with_the_reason() -> None:
+    found = {info.id: info for info in OpenVino().probe({})}
+    here = {d.split(".")[0] for d in openvino.Core().available_devices}
+    for kind in {"GPU", "NPU"} - here:
+        info = found[f"openvino-{kind.lower()}"]
+        assert not info.available
+        assert info.reason is not None
+        assert f"finds no {kind} here" in info.reason
 
 
 def test_the_probe_ran_a_model_on_the_cpu(cpu: EngineInfo) -> None:
