@@ -33,7 +33,7 @@ class ObservedFields(Model):
     precision_why: str | None
     threads: int | None
     runtime: str
-    version: str
+    version: str | None
     versions: dict[str, str]
     details: dict[str, Any]
 

@@ -17,10 +17,10 @@ from npumark.policy import load_policy
 from npumark.worker import loop_stats
 from npumark.worker.accuracy import run_accuracy
 from npumark.worker.eval_set import load_inputs, load_mu, load_references
+from npumark.worker.evidence import prove_placement, read_back
 from npumark.worker.files import check_files, require_checked
 from npumark.worker.memory import peak_rss_bytes
 from npumark.worker.oracle import Teaching, script_session
-from npumark.worker.placement import prove_placement
 from npumark.worker.protocol import Job, Measurement, Result
 from npumark.worker.timed_loop import (
     Durations,
@@ -93,10 +93,9 @@ def measure(job: Job, began_ns: int) -> Result:
     # The runtime's own account of what ran belongs to the proof: reading it may need a
     # profiled run, which the placement then shares.
     from_cache = session.loaded_from_cache()
-    observed = session.observed()
-    session.close()
+    observed, untold = read_back(session, engine.name)
     del session, step, buffers, outputs
-    placement = prove_placement(engine, request, feed, job.profile_runs)
+    placement = prove_placement(engine, request, feed, job.profile_runs, untold)
     placed = clock()
     return Result(
         status="ok",

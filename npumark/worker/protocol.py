@@ -119,6 +119,7 @@ class Observed:
     ``precision`` is a format family (FP32, BF16, FP16, INT8, W8 …) or null with
     ``precision_why``. ``device`` is the runtime's own word. ``versions`` maps package or
     driver to version. ``details`` holds engine-specific evidence (primitive types, op counts).
+    Where the runtime could not tell, ``precision_why`` says why and the rest is null.
     """
 
     device: str | None
@@ -126,7 +127,7 @@ class Observed:
     precision_why: str | None
     threads: int | None
     runtime: str
-    version: str
+    version: str | None
     versions: dict[str, str] = field(default_factory=dict)
     details: dict[str, Any] = field(default_factory=dict)
 

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from npumark.errors import EngineError, WrongDevice
 from npumark.worker.__main__ import carry_out
 from npumark.worker.protocol import Job, decode_result
 from npumark.worker.timed_loop import drawn
@@ -240,6 +241,58 @@ def test_what_ran_is_told_apart_from_what_was_asked_for(tiny: Any) -> None:
     unknown = carry_out(tiny.job(), 0).observed
     assert unknown.precision is None
     assert unknown.precision_why
+
+
+class TestEvidenceThatCannotBeRead:
+    """The measurement is finished by then, and stands."""
+
+    @pytest.mark.parametrize(
+        ("fault", "why"),
+        [
+            (EngineError("the runtime's profile is too large to be read"), "is too large"),
+            (OSError(28, "No space left on device"), "No space left"),
+            (MemoryError(), "out of memory"),
+            (RuntimeError("two\nlines"), "RuntimeError: two lines"),
+        ],
+        ids=lambda x: type(x).__name__,
+    )
+    def test_it_leaves_what_ran_unknown(
+        self, tiny: Any, monkeypatch: pytest.MonkeyPatch, fault: Exception, why: str
+    ) -> None:
+        def fail(_: object) -> None:
+            raise fault
+
+        monkeypatch.setattr("npumark.engines.virtual.VirtualSession.observed", fail)
+        result = decode_result(tiny.run().encode())
+        assert result.status == "ok"
+        assert result.measurement.iterations == 50
+        told = result.observed
+        assert (told.precision, told.device, told.threads, told.version) == (None,) * 4
+        assert why in told.precision_why
+        assert result.placement.verdict == "unproved"
+        assert result.placement.share is None
+        assert why in result.placement.why
+
+    def test_it_does_not_hide_work_that_ran_elsewhere(
+        self, tiny: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def fail(_: object) -> None:
+            raise WrongDevice("executed on the CPU")
+
+        monkeypatch.setattr("npumark.engines.virtual.VirtualSession.observed", fail)
+        assert tiny.run().status == "wrong_device"
+
+    def test_a_session_that_fails_at_closing_costs_nothing(
+        self, tiny: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def fail(_: object) -> None:
+            raise RuntimeError
+
+        monkeypatch.setattr("npumark.engines.virtual.VirtualSession.close", fail)
+        result = tiny.run()
+        assert result.status == "ok"
+        assert result.observed.precision == "FP32"
+        assert result.placement.verdict == "proved"
 
 
 def test_a_changed_file_is_a_pack_error_that_names_it(tiny: Any) -> None:
