@@ -109,8 +109,11 @@ def _cpu_times() -> CpuTimes:
     return CpuTimes(busy, seen.idle, None)
 
 
-def _own_cpu_s() -> float:
-    """CPU seconds of this process and of every child it has waited for."""
+def _own_cpu_s() -> float | None:
+    """CPU seconds of this process and of every child it has waited for; None on Windows, which
+    forgets a child's time with the child (``os.times`` states 0 there)."""
+    if sys.platform == "win32":
+        return None
     spent = os.times()
     return spent.user + spent.system + spent.children_user + spent.children_system
 
@@ -130,7 +133,7 @@ class Host:
     battery: Callable[[], Battery | None] = _battery
     memory: Callable[[], Memory] = _memory
     cpu_times: Callable[[], CpuTimes] = _cpu_times
-    own_cpu_s: Callable[[], float] = _own_cpu_s
+    own_cpu_s: Callable[[], float | None] = _own_cpu_s
     boot_time: Callable[[], float] = psutil.boot_time
     sleep: Callable[[float], None] = time.sleep
     monotonic: Callable[[], float] = time.monotonic

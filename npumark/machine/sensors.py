@@ -24,12 +24,13 @@ _LIMITING_TRIPS = {"passive", "hot", "critical"}
 
 @dataclass(frozen=True, slots=True)
 class LoadSample:
-    """One instant: CPU seconds since boot, those of this process and its finished children,
-    and the throttling counters. ``at`` is monotonic seconds."""
+    """One instant: CPU seconds since boot, those of this process and its finished children
+    (null where the system does not add them up), and the throttling counters. ``at`` is
+    monotonic seconds."""
 
     at: float
     cpu: CpuTimes | None
-    own_s: float
+    own_s: float | None
     throttling: dict[str, int | None]
 
 
@@ -70,22 +71,28 @@ def busy_share(first: CpuTimes | None, last: CpuTimes | None) -> float | None:
 def load_between(first: LoadSample, last: LoadSample) -> dict[str, Any]:
     """Return what went on between two samples, for the record's ``environment.facts``.
 
-    ``busy`` is the whole machine's share, ``own`` this program's and its workers', ``others``
-    the rest: what other programs took while measuring. Null where a counter is missing.
+    ``busy`` is the whole machine's share of its ``cpu_s`` CPU seconds, ``own`` this program's
+    and its workers', ``others`` the rest: what other programs took while measuring. Null where
+    a counter is missing; ``why`` says for what reason ``others`` is.
     """
     busy = busy_share(first.cpu, last.cpu)
-    own = steal = None
+    own = steal = whole = None
+    why = "the system keeps no CPU time counters"
     if busy is not None and first.cpu is not None and last.cpu is not None:
         whole = last.cpu.busy - first.cpu.busy + max(0.0, last.cpu.idle - first.cpu.idle)
-        own = min(busy, max(0.0, (last.own_s - first.own_s) / whole))
+        why = "the system does not tell which CPU time was the workers' own"
+        if first.own_s is not None and last.own_s is not None:
+            own = min(busy, max(0.0, (last.own_s - first.own_s) / whole))
         if first.cpu.steal is not None and last.cpu.steal is not None:
             steal = max(0.0, last.cpu.steal - first.cpu.steal) / whole
     return {
         "seconds": last.at - first.at,
+        "cpu_s": whole,
         "busy": busy,
         "own": own,
         "others": None if busy is None or own is None else busy - own,
         "steal": steal,
+        "why": why if own is None else None,
         "throttling": cpu_limits.throttling_delta(first.throttling, last.throttling),
     }
 

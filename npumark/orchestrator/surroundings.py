@@ -85,7 +85,9 @@ def load_beside(load: Mapping[str, Any] | None, policy: Policy) -> Check:
     """
     others = load.get("others") if load else None
     if others is None:
-        return Check(value=None, why="the load was not sampled to the end", violation=False)
+        why = load.get("why") if load else None
+        why = why or "the load was not sampled to the end"
+        return Check(value=None, why=why, violation=False)
     return Check(value=others, why=None, violation=others > policy.preconditions.max_busy)
 
 

@@ -55,6 +55,13 @@ def test_a_command_that_fails_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "TimeoutExpired" in str(slow.why)
 
 
+def test_windows_does_not_tell_the_time_of_finished_children(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sys, "platform", "win32")
+    assert Host().own_cpu_s() is None
+
+
 def test_this_machine_answers_every_call() -> None:
     host = Host()
     times = cpu_times(host)
@@ -62,7 +69,9 @@ def test_this_machine_answers_every_call() -> None:
     assert times.busy > 0
     assert busy_share(times, times) is None
     assert host.memory().total >= host.memory().available > 0
-    assert host.own_cpu_s() > 0
+    own = host.own_cpu_s()
+    assert (own is None) == (sys.platform == "win32")
+    assert own is None or own > 0
     assert host.boot_time() > 0
     affinity = host.affinity()
     assert affinity is None or len(affinity) >= 1

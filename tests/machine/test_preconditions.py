@@ -414,11 +414,22 @@ def test_two_samples_tell_what_other_programs_took(fake: Any) -> None:
     assert between["steal"] == pytest.approx(0.05)
 
 
+def test_own_time_that_is_not_known_is_not_laid_on_others(fake: Any) -> None:
+    times = iter([CpuTimes(0.0, 0.0, None), CpuTimes(9.0, 1.0, None)])
+    host = fake.other("win32", {}, cpu_times=lambda: next(times), own_cpu_s=lambda: None)
+    first = sensors.load_sample(host)
+    between = sensors.load_between(first, sensors.load_sample(host))
+    assert between["busy"] == pytest.approx(0.9)
+    assert between["own"] is between["others"] is None
+    assert "workers' own" in between["why"]
+
+
 def test_samples_without_counters_tell_nothing(fake: Any) -> None:
     fake.write("/proc/stat", "")
     sample = sensors.load_sample(fake.host)
     between = sensors.load_between(sample, sample)
     assert between["busy"] is between["own"] is between["others"] is between["steal"] is None
+    assert "counters" in between["why"]
 
 
 def test_a_mac_or_windows_machine_counts_with_the_library(fake: Any) -> None:

@@ -40,6 +40,14 @@ def test_an_unknown_load_is_null_with_a_reason(load: dict[str, Any] | None) -> N
     assert not check.violation
 
 
+def test_workers_whose_time_is_not_known_make_no_run_noisy() -> None:
+    load = {**_load(None), "own": None, "why": "not told apart"}
+    seen = with_observations(QUIET, {}, {}, load, POLICY)
+    assert not seen.noisy
+    assert seen.checks["load_beside_measuring"].value is None
+    assert seen.checks["load_beside_measuring"].why == "not told apart"
+
+
 def test_a_run_that_watched_nothing_is_not_judged() -> None:
     seen = with_observations(UNWATCHED, {}, {}, _load(1.0), POLICY)
     assert not seen.noisy
