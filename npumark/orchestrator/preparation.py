@@ -7,9 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-import psutil
-
 from npumark.errors import PackError, UsageError
+from npumark.machine import sensors
 from npumark.orchestrator.events import Event, PlanMade, Stage
 from npumark.orchestrator.interrupts import Interrupts
 from npumark.orchestrator.lists import load_known_crashes, load_ladder
@@ -64,7 +63,7 @@ def prepare(
         policy,
         ladder=load_ladder(request.ladder or "default"),
         known_crashes=load_known_crashes(),
-        host=Host(sys.platform, psutil.virtual_memory().available),
+        host=Host(sys.platform, sensors.available_memory()),
     )
     projected = estimate(plan, manifest, policy, quick=request.quick)
     tell(PlanMade(plan, projected.seconds[0]))

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from npumark.errors import NothingToMeasure, PackError, SetupError, UsageError
+from npumark.machine import sensors
 from npumark.orchestrator import measuring as loop
 from npumark.orchestrator.events import AttemptEnded, AttemptStarted, Saved
 from npumark.orchestrator.interrupts import Interrupts
@@ -203,6 +204,15 @@ def test_unknown_names_are_refused(bench: Any) -> None:
         execute(replace(bench.request(), virtual=bench.home / "none.json"))
     with pytest.raises(UsageError, match="cannot be read"):
         execute(replace(bench.request(), manifest=bench.home / "none.json"))
+
+
+def test_memory_that_a_container_withholds_is_not_planned_with(
+    bench: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sensors, "available_memory", lambda: 1)
+    told = dry_run(bench.request(), policy=bench.policy)
+    assert {p.skip for p in told.plan} != {None}
+    assert all("not enough memory" in p.skip for p in told.plan if p.skip)
 
 
 def test_a_second_measurement_is_refused_before_anything(bench: Any) -> None:
