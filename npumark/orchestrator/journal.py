@@ -20,6 +20,9 @@ SCHEMA = "npumark-journal/1"
 
 Key = tuple[str, str, str]
 
+_BINARY: int = getattr(os, "O_BINARY", 0)
+"""Keeps Windows from writing each line feed as two bytes."""
+
 
 @dataclass(frozen=True, slots=True)
 class Line:
@@ -36,7 +39,7 @@ class Journal:
     def __init__(self, path: Path) -> None:
         self._path = path
         try:
-            self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+            self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | _BINARY, 0o600)
         except OSError as fault:
             raise paths.unwritable(path, fault) from fault
         self._mend()

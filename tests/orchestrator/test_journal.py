@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from npumark.errors import IntegrityError, SetupError
+from npumark.orchestrator import journal as module
 from npumark.orchestrator.journal import SCHEMA, Journal, Replay, read_journal, replay
 
 ENTRY = ["e-cpu", "w", "v"]
@@ -111,3 +113,20 @@ def test_a_journal_that_cannot_be_is_said(tmp_path: Path) -> None:
 def test_a_full_disk_is_said() -> None:
     with Journal(Path("/dev/full")) as journal, pytest.raises(SetupError, match="no space"):
         journal.append("header", {})
+
+
+def test_lines_are_written_as_they_are_on_every_system(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flags: list[int] = []
+    real = os.open
+
+    def look(path: Path, how: int, mode: int) -> int:
+        flags.append(how)
+        return real(path, how & ~(1 << 30), mode)
+
+    monkeypatch.setattr(module, "_BINARY", 1 << 30)
+    monkeypatch.setattr(os, "open", look)
+    with Journal(tmp_path / "j") as journal:
+        journal.append("header", {"schema": SCHEMA})
+    assert flags[0] & 1 << 30
