@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 
 from npumark.engines.base import Array, Engine, LoadRequest, Session
 from npumark.engines.buffers import aligned
@@ -112,8 +113,9 @@ class OrtSession(Session):
         import onnxruntime
 
         self._engine, self._request = engine, request
+        before = process_threads()
         self._session = _session(request, target)
-        self._threads = int(self._session.get_session_options().intra_op_num_threads)
+        self._threads = started(before, process_threads())
         if list(self._session.get_providers()) != list(target.providers):
             raise WrongDevice(
                 f"the session runs on {', '.join(self._session.get_providers())} "
@@ -151,19 +153,22 @@ class OrtSession(Session):
         self.close()
         evidence = self._engine.evidence(self._request, feed, load_policy().placement.profile_runs)
         told = formats(evidence.profile, self._request.format)
+        threads = evidence.profile.threads or self._threads
         return Observed(
             device=", ".join(providers),
             precision=told.ran,
             precision_why=told.why,
-            threads=evidence.profile.threads or self._threads,
+            threads=threads,
             runtime="onnxruntime",
             version=onnxruntime.__version__,
             versions=_owners(),
             details={
                 "mac_time_share": told.share,
                 "ops": told.ops,
-                "intra_op_num_threads": self._threads,
+                "requested_threads": self._request.threads,
                 "profiled_threads": evidence.profile.threads,
+                "started_threads": self._threads,
+                "threads_why": _UNTOLD_THREADS if threads is None else None,
                 "config": CONFIG,
                 "build": _build_commit(onnxruntime.get_build_info()),
             },
@@ -172,6 +177,28 @@ class OrtSession(Session):
     def close(self) -> None:
         self._step = _closed
         self._session = None
+
+
+_UNTOLD_THREADS = "neither the profile nor the process's own threads tell how many computed"
+
+
+def process_threads() -> int | None:
+    """Return how many threads this process has, null where the system does not say."""
+    try:
+        return int(psutil.Process().num_threads())
+    except (psutil.Error, OSError, NotImplementedError):
+        return None
+
+
+def started(before: int | None, after: int | None) -> int | None:
+    """Return how many threads a session computes on: those that it started, and its caller's.
+
+    Null where a count is missing, or where threads ended meanwhile and the two do not compare.
+    A pool of one thread starts none, and the profile does not name it.
+    """
+    if before is None or after is None or after < before:
+        return None
+    return 1 + after - before
 
 
 def _session(request: LoadRequest, target: Target, prefix: Path | None = None) -> Any:

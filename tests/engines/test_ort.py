@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from npumark.engines.base import LoadRequest
-from npumark.engines.ort import OnnxRuntime
+from npumark.engines.ort import OnnxRuntime, started
 from npumark.errors import EngineError
 
 
@@ -85,9 +85,35 @@ def test_a_step_reads_its_input_in_place_and_fills_its_output(chain: Any) -> Non
     assert np.array_equal(one, before)
 
 
+@pytest.mark.parametrize(("threads", "profiled"), [(1, None), (2, 2)])
+def test_threads_are_read_back(chain: Any, threads: int, profiled: int | None) -> None:
+    request = replace(chain.request("ort-cpu", "fp32"), threads=threads)
+    observed = observe(OnnxRuntime(), request)
+    assert observed.threads == threads
+    assert observed.details["profiled_threads"] == profiled
+    assert observed.details["started_threads"] == threads
+    assert observed.details["threads_why"] is None
+
+
+def test_threads_that_nothing_tells_are_unknown_and_not_those_asked_for(
+    chain: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("npumark.engines.ort.process_threads", lambda: None)
+    observed = observe(OnnxRuntime(), chain.request("ort-cpu", "fp32"))
+    assert observed.threads is None
+    assert observed.details["requested_threads"] == 1
+    assert observed.details["threads_why"]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "expected"), [(3, 3, 1), (3, 6, 4), (4, 3, None), (None, 3, None)]
+)
+def test_started_threads(before: int | None, after: int | None, expected: int | None) -> None:
+    assert started(before, after) == expected
+
+
 def test_threads_are_explicit(chain: Any) -> None:
-    request = replace(chain.request("ort-cpu", "fp32"), threads=2)
-    assert observe(OnnxRuntime(), request).threads == 2
+    request = chain.request("ort-cpu", "fp32")
     with pytest.raises(EngineError, match="number of threads"):
         OnnxRuntime().load(replace(request, threads=None))
 
