@@ -286,11 +286,15 @@ def _measure(run: Measuring, request: RunRequest, interrupts: Interrupts, tell: 
             record = book.save()
             if record.payload.complete:
                 book.journal.append("finished", {"at_ns": run.clock.now_ns()})
-            if request.out is not None:
-                mine = _is_of_run(request.out, book.run_id)
-                write_record(request.out, record, force=request.force or mine)
         except SetupError as fault:
             raise _kept(fault, book) from fault
+        if request.out is not None:
+            try:
+                mine = _is_of_run(request.out, book.run_id)
+                write_record(request.out, record, force=request.force or mine)
+            except NpumarkError as fault:
+                tell(Saved(book.folder.record, record.payload.complete))
+                raise _not_written(fault, book, complete=record.payload.complete) from fault
         tell(Saved(request.out or book.folder.record, record.payload.complete))
     peaks = {p.workload for p in book.plan if p.kind == "peak"}
     code = Interrupted.exit_code if interrupted else exit_code(record.payload, peaks)
@@ -305,3 +309,12 @@ def _kept(fault: SetupError, book: Book) -> SetupError:
         f"{hint}What was measured is in {book.folder.path}; "
         f"`npumark run --resume {book.run_id}` completes it.",
     )
+
+
+def _not_written(fault: NpumarkError, book: Book, *, complete: bool) -> NpumarkError:
+    """Tell, beside why the output was not written, that the record is kept and where."""
+    hint = f"The record is saved at {book.folder.record} and can be copied from there."
+    if not complete:
+        hint += f" `npumark run --resume {book.run_id}` completes the run."
+    kind = SetupError if isinstance(fault, SetupError) else UsageError
+    return kind(fault.message, hint)

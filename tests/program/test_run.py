@@ -14,7 +14,7 @@ import pytest
 from npumark.errors import NothingToMeasure, PackError, SetupError, UsageError
 from npumark.machine import sensors
 from npumark.orchestrator import measuring as loop
-from npumark.orchestrator.events import AttemptEnded, AttemptStarted, Saved
+from npumark.orchestrator.events import AttemptEnded, AttemptStarted, Checked, Saved
 from npumark.orchestrator.interrupts import Interrupts
 from npumark.orchestrator.jobs import JobMaker
 from npumark.orchestrator.journal import Journal
@@ -354,6 +354,31 @@ def test_a_disk_that_fails_loses_nothing_measured(
     (folder,) = bench.runs()
     payload = bench.check(folder / "record.json")
     assert sum(len(e.attempts) for e in payload.entries) == 2
+
+
+@pytest.mark.parametrize("complete", [True, False])
+def test_an_output_that_fails_at_the_end_says_where_the_record_is(
+    bench: Any, tmp_path: Path, complete: bool
+) -> None:
+    """As where a file has appeared meanwhile, which stays as it is."""
+    out = tmp_path / "record.json"
+
+    def listen(event: object) -> None:
+        bench.events.append(event)
+        if isinstance(event, Checked):
+            out.write_text("mine")
+
+    budget = None if complete else 0.001
+    few = {"workloads": (NET,), "variants": ("fp32",), "quick": complete}
+    request = bench.request(out=out, time_budget_s=budget, **few)
+    with pytest.raises(UsageError, match="exists") as told:
+        execute(request, listen, policy=bench.policy)
+    (kept,) = bench.runs()
+    assert str(kept / "record.json") in (told.value.hint or "")
+    assert ("--resume" in (told.value.hint or "")) is not complete
+    assert bench.check(kept / "record.json").complete is complete
+    assert out.read_text() == "mine"
+    assert bench.events[-1] == Saved(kept / "record.json", complete=complete)
 
 
 def test_an_interrupt_keeps_what_was_measured(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
