@@ -33,7 +33,6 @@ class Timing:
 
 @dataclass(frozen=True, slots=True)
 class WorkerLimits:
-    load_deadline_s: float
     probe_deadline_s: float
     attempt_deadline_s: float
     log_tail_bytes: int
