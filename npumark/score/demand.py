@@ -24,7 +24,8 @@ class Demand:
     """``wants`` maps each entry to the attempts it still needs at the least; 0 is finished.
 
     ``first_pass`` says that every entry has had its first attempt; only then are entries
-    ``screened``. ``best`` is the best first attempt of each contest, in TOPS.
+    ``screened``. ``best`` is the best first attempt of each contest, in TOPS. Where a leader
+    turns out unable to count, the next one leads and those it kept screened want attempts again.
     """
 
     wants: Mapping[Key, int]
@@ -58,7 +59,7 @@ def demand(plan: Sequence[Planned], history: History, policy: Policy, *, quick: 
     runs = {p.key: tried(history.get(p.key, ())) for p in plan}
     active = [p for p in plan if p.skip is None]
     first_pass = all(runs[p.key] for p in active)
-    best = _best_first(active, runs)
+    best = _best_first(active, runs, policy)
     screened = frozenset(
         p.key
         for p in active
@@ -94,22 +95,45 @@ def _wants(
         return 0 if attempts else 1
     if any(a.dead for a in attempts) or hung(attempts, policy):
         return 0
-    outcomes = [a.ips for a in attempts]
-    return repetition.tally(outcomes, planned.kind, policy.repetition).wants
+    return _left(planned, attempts, policy)
+
+
+def barred(planned: Planned, attempts: Sequence[JudgedAttempt], policy: Policy) -> bool:
+    """Whether what ran shows that an entry can no longer count, whatever it measures next.
+
+    It answered wrong or ran elsewhere, its attempts were computed in different formats, or it
+    came to its end with fewer than two that landed.
+    """
+    landed = [a.ips for a in attempts if a.ips is not None]
+    ended = hung(attempts, policy) or not _left(planned, attempts, policy)
+    return (
+        any(a.dead for a in attempts) or len(formats(attempts)) > 1 or (ended and len(landed) < 2)
+    )
+
+
+def formats(attempts: Sequence[JudgedAttempt]) -> frozenset[str]:
+    """Return the formats that landed attempts report to have been computed in."""
+    return frozenset(a.format for a in attempts if a.ips is not None and a.format is not None)
+
+
+def _left(planned: Planned, attempts: Sequence[JudgedAttempt], policy: Policy) -> int:
+    return repetition.tally([a.ips for a in attempts], planned.kind, policy.repetition).wants
 
 
 def _best_first(
-    active: Sequence[Planned], runs: Mapping[Key, Sequence[JudgedAttempt]]
+    active: Sequence[Planned], runs: Mapping[Key, Sequence[JudgedAttempt]], policy: Policy
 ) -> dict[Contest, float]:
     """Return the best first attempt of each contest among the entries that can count.
 
-    A wrong answer, however fast, is no yardstick. An entry with a first attempt that died is
-    none either; it always runs to its maximum.
+    A wrong answer, however fast, is no yardstick, in whichever attempt it shows. An entry with
+    a first attempt that died is none either; it always runs to its maximum.
     """
     best: dict[Contest, float] = {}
     for planned in active:
         first = runs[planned.key][0] if runs[planned.key] else None
         if first is None or not first.can_count or first.tops is None:
+            continue
+        if barred(planned, runs[planned.key], policy):
             continue
         group = contest(planned)
         best[group] = max(best.get(group, 0.0), first.tops)
@@ -127,4 +151,4 @@ def _screened(
         return False
     rules = policy.repetition
     share = rules.peak_screen if planned.kind == "peak" else rules.network_screen
-    return first.tops < share * best[contest(planned)]
+    return first.tops < share * best.get(contest(planned), 0.0)

@@ -25,7 +25,7 @@ from npumark.score.attempt import (
     judge_attempt,
     tera_operations,
 )
-from npumark.score.demand import Demand, Key, demand, hung, tried
+from npumark.score.demand import Demand, Key, demand, formats, hung, tried
 from npumark.score.labels import format_label
 from npumark.score.planned import Planned
 from npumark.worker.protocol import Status
@@ -157,9 +157,9 @@ def _verdict(
 def _hindrance(
     planned: Planned, landed: Sequence[JudgedAttempt], state: Demand, *, quick: bool
 ) -> tuple[str, str] | None:
-    formats = {a.format for a in landed if a.format is not None}
-    if len(formats) > 1:
-        seen = ", ".join(sorted(formats))
+    seen_formats = formats(landed)
+    if len(seen_formats) > 1:
+        seen = ", ".join(sorted(seen_formats))
         return "format_changed", f"attempts were computed in different formats: {seen}"
     if planned.key in state.screened:
         return "screened", "its first attempt is too far below the best one to be repeated"

@@ -22,11 +22,14 @@ from npumark.orchestrator.schedule import (
     time_left,
 )
 from npumark.policy import load_policy
+from npumark.record.model import Entry
 from npumark.score.attempt import JudgedAttempt, judge_attempt
-from npumark.score.demand import Key, demand
+from npumark.score.demand import Key, contest, demand
+from npumark.score.derive import derive
 from npumark.score.planned import Planned
+from npumark.score.recompute import recompute
 from tests import synthetic
-from tests.synthetic import NS, Answer, Model, Simulated, attempt_of, simulate
+from tests.synthetic import NS, Answer, Model, Simulated, attempt_of, payload_of, simulate
 
 POLICY = load_policy()
 PACK = synthetic.manifest()
@@ -54,6 +57,7 @@ ANSWERS = st.one_of(
             Answer(ips=None, status="interrupted"),
             Answer(ips=None, status="unsupported"),
             Answer(ips=500.0, measures={"snr_db": 1.0}),
+            Answer(ips=120.0, precision="OTHER"),
         ]
     ),
 )
@@ -84,7 +88,8 @@ def brute_force(answers: Model) -> list[tuple[Key, int]]:
     Returns (entry, start in ns) of each attempt. Nothing is shared with the product but the
     judging of one attempt.
     """
-    now, order = 0, []
+    now = 0
+    order: list[tuple[Key, int]] = []
     runs: dict[Key, list[JudgedAttempt]] = {p.key: [] for p in PLAN}
     last: dict[Key, int] = {}
 
@@ -106,6 +111,19 @@ def brute_force(answers: Model) -> list[tuple[Key, int]]:
     active = [p for p in PLAN if not p.skip]
     for p in active:
         measure(p)
+    while True:
+        out = _screened_out(active, runs)
+        behind = [p for p in active if p.key not in out and _goes_on(p, runs[p.key])]
+        if not behind:
+            return order
+        fewest = min(len(runs[p.key]) for p in behind)
+        measure(next(p for p in behind if len(runs[p.key]) == fewest))
+
+
+def _screened_out(
+    active: Sequence[Planned], runs: Mapping[Key, Sequence[JudgedAttempt]]
+) -> set[Key]:
+    """Return the entries too far below the best first attempt of those that may yet count."""
     out = set()
     for p in active:
         rivals = [
@@ -115,16 +133,24 @@ def brute_force(answers: Model) -> list[tuple[Key, int]]:
             and q.kind == p.kind
             and (q.tier == p.tier if p.kind == "peak" else q.workload == p.workload)
         ]
-        firsts = [f.tops for q in rivals if (f := runs[q.key][0]).can_count and f.tops]
+        firsts = [
+            f.tops
+            for q in rivals
+            if (f := runs[q.key][0]).can_count and f.tops and _may_count(q, runs[q.key])
+        ]
         own = runs[p.key][0]
         share = 0.90 if p.kind == "peak" else 0.85
-        if own.can_count and own.tops is not None and own.tops < share * max(firsts):
+        if firsts and own.can_count and own.tops is not None and own.tops < share * max(firsts):
             out.add(p.key)
-    for ran in range(1, 9):
-        for p in active:
-            if p.key not in out and len(runs[p.key]) == ran and _goes_on(p, runs[p.key]):
-                measure(p)
-    return order
+    return out
+
+
+def _may_count(p: Planned, attempts: Sequence[JudgedAttempt]) -> bool:
+    if any(a.status in ("gate_failed", "unsupported") for a in attempts):
+        return False
+    if len({a.format for a in attempts if a.ips is not None and a.format}) > 1:
+        return False
+    return _goes_on(p, attempts) or sum(a.ips is not None for a in attempts) >= 2
 
 
 def _goes_on(p: Planned, attempts: Sequence[JudgedAttempt]) -> bool:
@@ -257,6 +283,37 @@ def test_a_wrong_answer_however_fast_screens_nobody() -> None:
     lines[PLAN[5].key] = [Answer(ips=10_000.0, measures={"snr_db": 1.0})]
     run = simulate(Script(lines), ENGINES, plan=PLAN)
     assert sum(p == PLAN[4] for p, _ in run.started) == 3
+
+
+OTHERS = [
+    [Answer(ips=140.0), Answer(ips=140.0, measures={"snr_db": 1.0})],
+    [Answer(ips=140.0), *[Answer(ips=None, status="timeout")] * 2],
+    [Answer(ips=140.0), *[Answer(ips=None, status="crashed")] * 4],
+    [Answer(ips=140.0), Answer(ips=140.0, precision="OTHER")],
+]
+
+
+@pytest.mark.parametrize("leader", OTHERS)
+def test_a_leader_that_can_no_longer_count_screens_nobody(leader: list[Answer]) -> None:
+    lines: dict[Key, list[Answer]] = {p.key: [] for p in PLAN}
+    lines[PLAN[5].key] = leader
+    run = simulate(Script(lines), ENGINES, plan=PLAN)
+    entry = derive(run.facts, PACK, POLICY).entries[4]
+    assert (entry.counts, entry.stats.screened, entry.stats.attempts) == (True, False, 3)
+
+
+@settings(max_examples=60, deadline=None)
+@given(SCRIPTS)
+def test_no_contest_ends_without_a_figure_while_an_entry_is_screened(script: Script) -> None:
+    run = simulate(script, ENGINES, plan=PLAN)
+    assert run.complete
+    entries = derive(run.facts, PACK, POLICY).entries
+    contests: dict[tuple[str, str, str], list[Entry]] = {}
+    for planned, entry in zip(PLAN, entries, strict=True):
+        contests.setdefault(contest(planned), []).append(entry)
+    for rivals in contests.values():
+        assert any(e.counts for e in rivals) or not any(e.stats.screened for e in rivals)
+    assert recompute(payload_of(run), PACK, POLICY) == []
 
 
 def test_tiers_never_screen_each_other() -> None:
