@@ -15,10 +15,12 @@ import tempfile
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, get_args
+from typing import IO, Literal, get_args
 
+from npumark.errors import SetupError
 from npumark.orchestrator import containment
 from npumark.orchestrator.capture import LogDrain, ResultReader
 from npumark.orchestrator.interrupts import Interrupts
@@ -29,6 +31,10 @@ from npumark.worker.protocol import MAX_RESULT_BYTES, Job, Result, Status, decod
 
 _OURS: frozenset[Status] = frozenset({"timeout", "no_result", "interrupted", "skipped"})
 """Only this side can say these of a worker. One that says them of itself has failed."""
+
+_END_BY = 1.75
+"""Of the grace, counted from the ending: when the rest of a worker is waited for no longer. With
+a grace of 1 s an interrupt has its 2 s, what is left of them for saving."""
 
 _Ending = Literal["exit", "deadline", "interrupt", "too_large"]
 
@@ -74,7 +80,8 @@ def supervise(
     """Run ``job`` in a fresh worker and return how it ended; never raises for what a worker did.
 
     ``marker`` names the attempt and is inherited by every process it starts. Signals that
-    arrive meanwhile end the worker (a second one at once) and leave ``interrupts`` set.
+    arrive meanwhile end the worker (a second one at once) and leave ``interrupts`` set. Raises
+    SetupError where the job cannot be handed over: no room for temporary files.
     """
     inbox: queue.SimpleQueue[tuple[_Ending, int]] = queue.SimpleQueue()
     with interrupts.deferred(lambda count: inbox.put(("interrupt", count))):
@@ -85,7 +92,7 @@ def supervise(
             command or worker_command(),
             worker_environment(os.environ if environ is None else environ, marker),
             log_path,
-            cwd or Path(tempfile.gettempdir()),
+            cwd,
         )
 
 
@@ -103,29 +110,28 @@ class _Supervision:
         self._inbox = inbox
 
     def run(
-        self, command: Sequence[str], env: dict[str, str], log_path: Path | None, cwd: Path
+        self, command: Sequence[str], env: dict[str, str], log_path: Path | None, cwd: Path | None
     ) -> Outcome:
         ooms = oom_kills()
         started = time.monotonic_ns()
-        log_read, log_write = os.pipe()
-        result_read, result_write = os.pipe()
-        # The job comes from a file: writing it can never wait for a worker that does not read.
-        with tempfile.TemporaryFile() as stdin:
-            stdin.write(self._job.encode())
-            stdin.seek(0)
+        with ExitStack() as reading, ExitStack() as handed:
+            log_read, log_write = _pipe(reading, handed)
+            result_read, result_write = _pipe(reading, handed)
+            stdin = handed.enter_context(_job_file(self._job.encode()))
             try:
                 child = containment.start(
-                    command, stdin=stdin, log_fd=log_write, result_fd=result_write, env=env, cwd=cwd
+                    command,
+                    stdin=stdin,
+                    log_fd=log_write,
+                    result_fd=result_write,
+                    env=env,
+                    cwd=cwd or Path(tempfile.gettempdir()),
                 )
             except OSError as fault:
-                for fd in (log_read, result_read):
-                    os.close(fd)
                 text = f"the worker could not be started: {fault.strerror or fault}"
                 wall = time.monotonic_ns() - started
                 return Outcome("crashed", text, None, None, started, wall, "")
-            finally:
-                os.close(log_write)
-                os.close(result_write)
+            reading.pop_all()  # the readers close them from here on
         log = LogDrain(log_read, log_path, self._limits.log_cap_bytes, self._limits.log_tail_bytes)
         reader = ResultReader(
             result_read, MAX_RESULT_BYTES, lambda: self._inbox.put(("too_large", 0))
@@ -134,12 +140,15 @@ class _Supervision:
             target=self._watch, args=(child,), name="npumark-exit", daemon=True
         ).start()
         ending = self._await_ending(started)
+        asked = time.monotonic()
         if ending in ("deadline", "interrupt"):
             self._wind_down(child)
         child.kill()  # the worker, or whatever outlived it
-        exit_code = child.exit_code(self._limits.kill_grace_s)
-        whole = reader.join(self._limits.kill_grace_s) and exit_code is not None
-        log.join(self._limits.kill_grace_s)
+        # One end for all three: together they must fit what an interrupt may take.
+        until = asked + _END_BY * self._limits.kill_grace_s
+        exit_code = child.exit_code(_left(until))
+        whole = reader.join(_left(until)) and exit_code is not None
+        log.join(_left(until))
         wall = time.monotonic_ns() - started
         status, why, result = self._judge(
             ending, exit_code, reader, whole=whole, oom=_more_ooms(ooms, oom_kills())
@@ -227,6 +236,54 @@ def describe_exit(code: int | None, *, oom: bool) -> str:
         }
         return f"the worker died: {known.get(code, 'exception')} (0x{code:08X})"
     return f"the worker died: exit status {code}"
+
+
+def _left(until: float) -> float:
+    return max(0.0, until - time.monotonic())
+
+
+def _pipe(reading: ExitStack, handed: ExitStack) -> tuple[int, int]:
+    """Return a pipe's two ends, each closed with its stack."""
+    try:
+        read, write = os.pipe()
+    except OSError as fault:
+        raise SetupError(
+            f"no worker can be started: {fault.strerror or fault}",
+            "Close other programs, or raise the limit of open files.",
+        ) from fault
+    reading.callback(os.close, read)
+    handed.callback(os.close, write)
+    return read, write
+
+
+def _job_file(raw: bytes) -> IO[bytes]:
+    """Return a file that holds a job: writing one can never wait for a worker that reads none.
+
+    Raises SetupError where the temporary folder takes no file.
+    """
+    try:
+        file = tempfile.TemporaryFile()  # noqa: SIM115 - the caller closes it
+    except OSError as fault:
+        raise _no_room(fault) from fault
+    try:
+        file.write(raw)
+        file.seek(0)  # writes what is still buffered
+    except OSError as fault:
+        with suppress(OSError):  # closing tries once more to write
+            file.close()
+        raise _no_room(fault) from fault
+    return file
+
+
+def _no_room(fault: OSError) -> SetupError:
+    try:
+        place = f"the temporary folder {tempfile.gettempdir()}"
+    except OSError:
+        place = "any temporary folder"
+    return SetupError(
+        f"a worker's job cannot be written to {place}: {fault.strerror or fault}",
+        "Free some space there, or set TMPDIR (TEMP on Windows) to a folder that has some.",
+    )
 
 
 def _more_ooms(before: int | None, after: int | None) -> bool:
