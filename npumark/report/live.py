@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 from types import TracebackType
 from typing import IO, Self
@@ -97,13 +98,9 @@ class LiveView:
         """Show what ``event`` changes; a stream that has gone away ends the view, not the run."""
         with self._lock:
             self._progress.take(event)
-            try:
+            with self._while_it_lasts():
                 self._log(event)
                 self._draw()
-            except (OSError, ValueError):
-                self._page = Page(live=False)
-                self._live = None
-                self._said = ""
         if isinstance(event, Stage) and event.until_ns is not None:
             self._waiting.set()
         elif not self._closing.is_set():
@@ -116,7 +113,17 @@ class LiveView:
                 return
             with self._lock:
                 if self._waiting.is_set():
-                    self._draw()
+                    with self._while_it_lasts():
+                        self._draw()
+
+    @contextmanager
+    def _while_it_lasts(self) -> Iterator[None]:
+        """Fall silent for good where the stream can no longer be written to."""
+        try:
+            yield
+        except (OSError, ValueError):
+            self._live = None
+            self._console.quiet = True
 
     def _log(self, event: Event) -> None:
         if isinstance(event, Stage):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+import time
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
@@ -144,18 +145,57 @@ def test_nothing_is_drawn_between_the_start_and_the_end_of_an_attempt() -> None:
 
 
 class Gone(io.StringIO):
+    """A stream that nobody reads; it counts the tries to write to it."""
+
+    def __init__(self, fault: type[OSError]) -> None:
+        super().__init__()
+        self.fault, self.tries = fault, 0
+
     def write(self, text: str, /) -> int:
-        raise BrokenPipeError
+        self.tries += 1
+        raise self.fault
 
     def flush(self) -> None:
-        raise BrokenPipeError
+        raise self.fault
 
 
+@pytest.mark.parametrize("fault", [BrokenPipeError, OSError])
 @pytest.mark.parametrize("page", [Page(), Page(width=80, live=True)])
-def test_a_terminal_that_goes_away_costs_the_view_and_not_the_run(page: Page) -> None:
-    with LiveView(Gone(), page) as view:
+def test_a_terminal_that_goes_away_costs_the_view_and_not_the_run(
+    page: Page, fault: type[OSError]
+) -> None:
+    stream = io.StringIO()
+    with LiveView(stream, page) as view:
+        view(events()[0])
+        gone = Gone(fault)
+        view._console.file = gone
         for event in events():
             view(event)
+        tried = gone.tries
+        assert tried > 0
+        for event in events():
+            view(event)
+        assert gone.tries == tried
+        assert view._progress.faults
+
+
+def test_a_terminal_that_goes_away_while_the_run_waits_ends_the_drawing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("npumark.report.live._TICK_S", 0.001)
+    with LiveView(io.StringIO(), Page(width=80, live=True), clock_ns=lambda: 0) as view:
+        gone = Gone(OSError)
+        view._console.file = gone
+        view._waiting.set()
+        until = time.monotonic() + 10
+        while view._live is not None and time.monotonic() < until:
+            time.sleep(0.001)
+        assert view._live is None
+        assert view._ticker is not None
+        assert view._ticker.is_alive()
+        tried = gone.tries
+        time.sleep(0.02)
+        assert gone.tries == tried > 0
 
 
 def test_stages_without_a_count_have_no_amount() -> None:
