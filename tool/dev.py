@@ -18,6 +18,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import TextIO
 
 ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv"
@@ -84,7 +85,7 @@ def set_up(*, tests: bool) -> None:
     target = ".[test]" if tests else "."
     say(f"installing npumark ({target}) into .venv; the first time takes a few minutes")
     install = [str(python()), "-m", "pip", "install", "--disable-pip-version-check", "--quiet"]
-    if subprocess.call([*install, "--editable", target], cwd=ROOT) != 0:
+    if subprocess.call([*install, "--editable", target], cwd=ROOT, stdout=sys.stderr) != 0:
         raise SetupFailed(
             "the packages could not be installed (pip says why above).\n"
             "next: connect to the network and run the same command again; once it has "
@@ -102,16 +103,18 @@ def check() -> int:
     """Run every check, the tests last; name what failed."""
     failed: list[str] = []
     for name, command in checks():
-        say(name)
+        say(name, file=sys.stdout)
         started = time.monotonic()
         if subprocess.call(command, cwd=ROOT) != 0:
             failed.append(name)
-            say(f"{name}: FAILED after {time.monotonic() - started:.0f} s")
-    say("failed so far: " + ", ".join(failed) if failed else "all checks passed; now the tests")
+            took = time.monotonic() - started
+            say(f"{name}: FAILED after {took:.0f} s", file=sys.stdout)
+    so_far = "failed so far: " + ", ".join(failed)
+    say(so_far if failed else "all checks passed; now the tests", file=sys.stdout)
     if subprocess.call([str(python()), "-m", "pytest"], cwd=ROOT) != 0:
         failed.append("tests")
     if failed:
-        say("FAILED: " + ", ".join(failed))
+        say("FAILED: " + ", ".join(failed), file=sys.stdout)
     return 1 if failed else 0
 
 
@@ -136,9 +139,12 @@ def checks() -> list[tuple[str, list[str]]]:
     return found
 
 
-def say(text: str) -> None:
-    """Print a line about what this script does, in order with what the commands print."""
-    print(f"dev.py: {text}", flush=True)
+def say(text: str, file: TextIO | None = None) -> None:
+    """Print a line about what this script does, in order with what the commands print.
+
+    It goes to stderr unless ``file`` says otherwise: the stdout of `run` is npumark's alone.
+    """
+    print(f"dev.py: {text}", file=file or sys.stderr, flush=True)
 
 
 def _interpreter_works() -> bool:

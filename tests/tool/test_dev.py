@@ -8,7 +8,7 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, TextIO
 
 import pytest
 
@@ -23,8 +23,12 @@ class Children:
         self.status: Callable[[list[str]], int] = lambda _: 0
         self.said = "3 12"
 
-    def call(self, command: list[str], cwd: Path | None = None) -> int:
+    def call(
+        self, command: list[str], cwd: Path | None = None, stdout: TextIO | None = None
+    ) -> int:
         self.ran.append(command)
+        if stdout is None and "install" in command:
+            print("pip's own words")
         return self.status(command)
 
     def run(self, command: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
@@ -68,6 +72,17 @@ def test_run_installs_once_and_passes_its_arguments_on(dev: ModuleType, children
     assert len(installs(children)) == 1
     assert dev.main(["run"]) == 0
     assert len(installs(children)) == 1
+
+
+def test_the_output_of_a_run_is_npumarks_alone(
+    dev: ModuleType, children: Children, capsys: pytest.CaptureFixture[str]
+) -> None:
+    children.said = "3 10"  # the environment is made anew and everything installed
+    assert dev.main(["run", "--json"]) == 0
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert "dev.py: creating .venv" in said.err
+    assert "dev.py: installing npumark" in said.err
 
 
 def test_a_changed_project_file_installs_again(
