@@ -109,7 +109,7 @@ def test_a_failed_installation_is_one_sentence_and_is_tried_again(
     children.status = lambda command: int("install" in command)
     assert dev.main(["run"]) == 1
     err = capsys.readouterr().err
-    assert err.startswith("error: the packages could not be installed")
+    assert "\nerror: the packages could not be installed" in err
     assert "connect to the network" in err
     assert "npumark run" not in children.words()
     children.status = lambda _: 0
