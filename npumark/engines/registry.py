@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 
 from npumark.engines.base import Engine
+from npumark.engines.telemetry import silence
 from npumark.errors import EngineError
 
 GROUP = "npumark.engines"
@@ -64,10 +65,11 @@ def collect(points: tuple[EntryPoint, ...]) -> tuple[Registered, ...]:
 
 
 def resolve(ref: str) -> Engine:
-    """Import and return the engine that ``module:Class`` names.
+    """Import and return the engine that ``module:Class`` names, its runtime's telemetry off.
 
     Raises EngineError, in one sentence, where the module cannot be imported or holds no engine.
     """
+    silence()
     module_name, _, class_name = ref.partition(":")
     try:
         module = importlib.import_module(module_name)
