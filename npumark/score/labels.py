@@ -27,7 +27,7 @@ def tops_text(tops: float) -> str:
         return f"{tops:.1f}"
     if tops >= 0.0995:
         return f"{tops:.2f}"
-    return f"{tops:.2g}" if tops >= 0.0001 else f"{tops:.1e}"
+    return f"{tops:#.2g}" if tops >= 0.0001 else f"{tops:.1e}"
 
 
 def role_text(processor: Processor, processors: Sequence[Processor]) -> str:
