@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any, Literal
 
+from npumark.gates.draw import drawn
 from npumark.orchestrator.lists import load_ladder
 from npumark.orchestrator.plan import Host, make_plan
 from npumark.orchestrator.request import RunRequest
@@ -37,10 +38,13 @@ from npumark.record.model import (
 from npumark.score.attempt import JudgedAttempt, inferences_per_second, judge_attempt
 from npumark.score.derive import RunFacts, derive, engine_facts
 from npumark.score.formula import formula_sha256
-from npumark.score.planned import Planned
+from npumark.score.planned import Planned, attempt_seed
 from npumark.worker.protocol import EngineInfo, Status
 
 NS = 1_000_000_000
+RUN_ID = "run"
+INPUTS = 2
+"""Inputs of every eval set."""
 GOOD = {"snr_db": 60.0, "cosine_mean": 0.9999, "flips": 0.0}
 STANDARD = {"snr_db": 20.0}
 STRICT = {"snr_db": 50.0}
@@ -55,7 +59,7 @@ def workload_doc(
     gates = {"standard": {"basis": "test", "bounds": STANDARD}}
     if kind == "network":
         gates["strict"] = {"basis": "test", "bounds": STRICT}
-    stored = {"name": "x", "file": "x.bin", "dtype": "float16", "shape": [2, 4]}
+    stored = {"name": "x", "file": "x.bin", "dtype": "float16", "shape": [INPUTS, 4]}
     return {
         "id": name,
         "kind": kind,
@@ -64,7 +68,7 @@ def workload_doc(
         "title": name,
         "macs": macs,
         "params": 1,
-        "eval": {"n": 2, "canonical": 0, "inputs": [stored], "references": [stored]},
+        "eval": {"n": INPUTS, "canonical": 0, "inputs": [stored], "references": [stored]},
         "gates": gates,
         "variants": [
             {
@@ -169,7 +173,7 @@ def attempt_of(
     """Return the attempt that a worker with this answer would have left."""
     measured = None
     if answer.status == "ok" and answer.ips is not None:
-        measured = _measurement(answer, loop_s)
+        measured = _measurement(answer, loop_s, attempt_seed(RUN_ID, planned, n))
     precision = planned.declared_format if answer.precision == "declared" else answer.precision
     observed = ObservedFields(
         device="D",
@@ -196,7 +200,7 @@ def attempt_of(
         why=None if answer.status == "ok" else f"it {answer.status}",
         started_ns=started_ns,
         wall_ns=max(busy, round(answer.wall_s * NS)),
-        seed=n,
+        seed=attempt_seed(RUN_ID, planned, n),
         pid_exit=0 if answer.status == "ok" else -11,
         observed=observed if measured else None,
         placement=placement if measured else None,
@@ -205,7 +209,7 @@ def attempt_of(
     )
 
 
-def _measurement(answer: Answer, loop_s: float) -> MeasurementFields:
+def _measurement(answer: Answer, loop_s: float, seed: int) -> MeasurementFields:
     assert answer.ips is not None
     each = round(NS / answer.ips)
     iterations = max(30, -(-round(loop_s * NS) // each))
@@ -242,7 +246,7 @@ def _measurement(answer: Answer, loop_s: float) -> MeasurementFields:
         measures=dict(answer.measures),
         accuracy_why=None,
         timed_check=TimedCheckFields(
-            iterations=[0, 1],
+            iterations=list(drawn(seed, load_policy().timing.timed_checks, INPUTS, iterations)),
             passed=answer.timed_check,
             bit_identical=answer.timed_check,
             min_snr_db=None,
@@ -337,7 +341,7 @@ def payload_of(
     return Payload(
         schema="npumark-record/1",
         score_version=policy.score_version,
-        run_id="run",
+        run_id=RUN_ID,
         created="2026-11-30T12:00:00Z",
         finished="2026-11-30T12:10:00Z",
         tool=Tool(version="0", python="3", packages={}),

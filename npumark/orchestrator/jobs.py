@@ -12,7 +12,7 @@ from npumark.orchestrator.discover import Found
 from npumark.pack.manifest import Manifest, Variant
 from npumark.policy import Policy
 from npumark.score.attempt import least_iterations
-from npumark.score.planned import Planned
+from npumark.score.planned import Planned, attempt_seed
 from npumark.worker.protocol import FileCheck, Job, TimingOptions
 
 Stamp = tuple[int, int, int]
@@ -107,10 +107,3 @@ def timing_options(policy: Policy, planned: Planned, *, quick: bool) -> TimingOp
         timed_checks=timing.timed_checks,
         timed_check_min_snr_db=timing.timed_check_min_snr_db,
     )
-
-
-def attempt_seed(run_id: str, planned: Planned, n: int) -> int:
-    """Return the seed that draws an attempt's timed checks: of its own, the same when asked
-    again, and not known before the run."""
-    text = "/".join((run_id, *planned.key, str(n)))
-    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "little")

@@ -8,7 +8,13 @@ from typing import Literal
 from npumark.gates.judge import judge
 from npumark.pack.manifest import Manifest, Workload
 from npumark.policy import Policy
-from npumark.record.model import Attempt, Gate, MeasurementFields, PlacementFields
+from npumark.record.model import (
+    Attempt,
+    Gate,
+    MeasurementFields,
+    PlacementFields,
+    TimedCheckFields,
+)
 from npumark.score.planned import Planned
 from npumark.worker.protocol import Status
 
@@ -144,7 +150,7 @@ def judge_attempt(
         why_not=fault[0] if fault else None,
         standard=standard,
         strict=_gate(measured, workload, "strict"),
-        timed_check=measured.timed_check.passed,
+        timed_check=timed_check_passes(measured.timed_check, policy),
         placed=placement_reason(attempt.placement, role, needed) is None,
         format=attempt.observed.precision if attempt.observed else None,
     )
@@ -166,7 +172,7 @@ def _fault(
         return "gate_missing", "the manifest holds no standard gate for this workload"
     if not standard.passed or measured.accuracy_why:
         return "gate_failed", measured.accuracy_why or standard.why or "the gate failed"
-    if not measured.timed_check.passed:
+    if not timed_check_passes(measured.timed_check, policy):
         return "timed_check_failed", "outputs of the timed loop differ from the untimed ones"
     placement = placement_reason(attempt.placement, role, needed_share(planned, policy))
     if placement:
@@ -175,6 +181,19 @@ def _fault(
     if measured.iterations < least:
         return "too_short", f"{measured.iterations} timed calls; at least {least} are needed"
     return static_reason(planned, manifest)
+
+
+def timed_check_passes(check: TimedCheckFields, policy: Policy) -> bool:
+    """Whether the timed calls' outputs are the untimed ones, by what the comparison found.
+
+    All bits alike; or, from an engine that declares itself nondeterministic, no further apart
+    than the policy's SNR. Nothing compared is nothing passed.
+    """
+    if not check.iterations:
+        return False
+    least, found = policy.timing.timed_check_min_snr_db, check.min_snr_db
+    close = check.nondeterministic and found is not None and found >= least
+    return check.bit_identical or close
 
 
 def least_iterations(planned: Planned, policy: Policy, *, quick: bool) -> int:

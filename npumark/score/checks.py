@@ -14,6 +14,7 @@ from datetime import datetime
 from itertools import pairwise
 from typing import Any
 
+from npumark.gates.draw import drawn
 from npumark.pack.manifest import Manifest
 from npumark.policy import Policy
 from npumark.record.model import Attempt, Entry, MeasurementFields, Payload
@@ -22,13 +23,18 @@ from npumark.score.attempt import (
     inferences_per_second,
     judge_attempt,
     least_iterations,
+    timed_check_passes,
 )
 from npumark.score.demand import Key, demand, next_entry
 from npumark.score.derive import RunFacts
 from npumark.score.formula import is_known_formula
-from npumark.score.planned import Planned, derived_format
+from npumark.score.planned import Planned, attempt_seed, derived_format
 
 NS = 1_000_000_000
+
+MAX_DRAWS = 1 << 22
+"""So many timed calls of a record are drawn again for their checks (seconds of work); a
+stranger's record may claim any number. Attempts beyond that keep the checks they state."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +108,7 @@ def consistency(
     found += _one_at_a_time(payload)
     if not found:
         found += _order(payload, facts, manifest, policy)
+    found += _timed_checks(payload, facts, manifest, policy)
     violated = any(c.violation for c in payload.environment.checks.values())
     if payload.environment.noisy != violated:
         found.append(Difference("environment.noisy", payload.environment.noisy, violated))
@@ -197,6 +204,32 @@ def _attempt(
     if attempt.wall_ns < measured.loop_ns:
         yield Difference(f"{path}.loop_ns", measured.loop_ns, attempt.wall_ns, "more than all")
     yield from _latency(f"{path}.latency_ns", measured, policy)
+
+
+def _timed_checks(
+    payload: Payload, facts: RunFacts, manifest: Manifest, policy: Policy
+) -> Iterator[Difference]:
+    """Check each attempt's seed, which calls it drew from it, and the verdict on their outputs."""
+    left = MAX_DRAWS
+    for i, (planned, entry) in enumerate(zip(facts.plan, payload.entries, strict=True)):
+        inputs = manifest.workloads[planned.workload].eval.n
+        for j, attempt in enumerate(entry.attempts):
+            path = f"entries[{i}].attempts[{j}]"
+            seed = attempt_seed(payload.run_id, planned, attempt.n)
+            if attempt.seed != seed:
+                yield Difference(f"{path}.seed", attempt.seed, seed)
+            if attempt.measurement is None:
+                continue
+            calls, check = attempt.measurement.iterations, attempt.measurement.timed_check
+            path = f"{path}.measurement.timed_check"
+            passed = timed_check_passes(check, policy)
+            if check.passed != passed:
+                yield Difference(f"{path}.passed", check.passed, passed)
+            if 0 <= calls <= left:
+                left -= calls
+                due = list(drawn(seed, policy.timing.timed_checks, inputs, calls))
+                if check.iterations != due:
+                    yield Difference(f"{path}.iterations", check.iterations, due, "by its seed")
 
 
 def _latency(path: str, measured: MeasurementFields, policy: Policy) -> Iterator[Difference]:

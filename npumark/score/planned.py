@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 
 from npumark.pack.manifest import Kind, Tier
@@ -35,3 +36,10 @@ class Planned:
 def derived_format(encoding: str) -> str:
     """Return the family of an encoding that has no graph of its own: BF16 of ``bf16``."""
     return encoding.split("-")[0].upper()
+
+
+def attempt_seed(run_id: str, planned: Planned, n: int) -> int:
+    """Return the seed that draws an attempt's timed checks: of its own, the same when asked
+    again, and not known before the run."""
+    text = "/".join((run_id, *planned.key, str(n)))
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "little")

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from npumark.orchestrator.discover import Found, Runtime
-from npumark.orchestrator.jobs import JobMaker, attempt_seed, timing_options
+from npumark.orchestrator.jobs import JobMaker, timing_options
 from npumark.pack.manifest import Manifest, load_manifest, workload_from
 from npumark.policy import load_policy
-from npumark.score.planned import Planned
+from npumark.score.planned import Planned, attempt_seed
 from npumark.worker.protocol import EngineInfo, decode_job
 
 POLICY = load_policy()

@@ -37,6 +37,35 @@ def test_rates_are_correctly_rounded() -> None:
     assert tera_operations(2_000_000_000_000, 3.5) == 7.0
 
 
+@pytest.mark.parametrize(
+    ("change", "passes"),
+    [
+        ({"bit_identical": True}, True),
+        ({"bit_identical": True, "iterations": []}, False),
+        ({}, False),
+        ({"passed": True}, False),
+        ({"passed": True, "min_snr_db": 90.0}, False),
+        ({"nondeterministic": True, "min_snr_db": 60.0}, True),
+        ({"nondeterministic": True, "min_snr_db": 59.9, "passed": True}, False),
+        ({"nondeterministic": True, "passed": True}, False),
+        ({"nondeterministic": True, "min_snr_db": 90.0, "iterations": []}, False),
+    ],
+)
+def test_the_timed_check_is_judged_by_what_was_compared(
+    change: dict[str, Any], passes: bool
+) -> None:
+    check = {
+        "iterations": [3],
+        "passed": False,
+        "bit_identical": False,
+        "min_snr_db": None,
+        "nondeterministic": False,
+    }
+    found = judged(Answer(ips=5.0), timed_check={**check, **change})
+    assert (found.timed_check, found.can_count) == (passes, passes)
+    assert found.why_not == (None if passes else "timed_check_failed")
+
+
 def test_a_good_attempt_can_count() -> None:
     verdict = judged(Answer(ips=100.0))
     assert verdict.can_count

@@ -106,10 +106,9 @@ def moves_a_figure(path: tuple[Any, ...]) -> bool:
         return False
     if "attempts" not in path[:-1]:
         return True
-    return path[-1] in {"n", "iterations", "timed_ns", "ips"} or path[-2:] == (
-        "timed_check",
-        "passed",
-    )
+    if "timed_check" in path:
+        return bool(path[-1] != "nondeterministic")  # which alone forbids nothing
+    return path[-1] in {"n", "seed", "iterations", "timed_ns", "ips"}
 
 
 EDITS = [p for p in leaves(SMALL) if moves_a_figure(p)]
@@ -169,6 +168,11 @@ def test_a_third_attempt_too_soon_after_the_second_is_named() -> None:
         (("pid_exit",), -9, "failed worker"),
         (("measurement",), None, "ok if, and only if"),
         (("n",), 7, "recomputed 3"),
+        (("seed",), 7, "seed"),
+        (("measurement", "timed_check", "passed"), False, "timed_check.passed"),
+        (("measurement", "timed_check", "bit_identical"), False, "timed_check.passed"),
+        (("measurement", "timed_check", "iterations"), [], "timed_check.passed"),
+        (("measurement", "timed_check", "iterations"), [0, 1, 2, 3], "by its seed"),
     ],
 )
 def test_an_impossible_attempt_is_named(path: tuple[str, ...], value: Any, says: str) -> None:

@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from npumark.gates.draw import drawn
 from npumark.worker import timed_loop
 from npumark.worker.protocol import TimingOptions
-from npumark.worker.timed_loop import drawn, run_timed, timer_overhead_ns, warm_up
+from npumark.worker.timed_loop import run_timed, timer_overhead_ns, warm_up
 
 
 class FakeEngine:

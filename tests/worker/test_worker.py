@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 
 from npumark.errors import EngineError, WrongDevice
+from npumark.gates.draw import drawn
 from npumark.worker.__main__ import carry_out
 from npumark.worker.protocol import Job, decode_result
-from npumark.worker.timed_loop import drawn
 
 
 def spawn(job: Job) -> tuple[int, bytes, bytes]:
