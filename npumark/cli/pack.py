@@ -42,22 +42,27 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Put one JSON document 
 
 @app.command("list")
 def list_(manifest: ManifestOption = None, as_json: JsonOption = False) -> None:
-    """List the workloads, their size on disk, and whether they are there."""
+    """List the workloads, their size and whether they are there."""
     from npumark.pack import materialize, pin, store
     from npumark.pack.manifest import load_manifest
+    from npumark.report.page import page_of
+    from npumark.report.sheet import DIM, Column, Row, Sheet
+    from npumark.report.words import size as size_text
 
     loaded = load_manifest(manifest)
     root = store.pack_root(loaded)
     usual = materialize.default_workloads(loaded)
     suite = loaded.suite
     own = "" if pin.is_pinned(loaded) else ", a foreign manifest: never comparable"
-    lines = [f"{suite.get('name')} {suite.get('version')} ({suite.get('edition')}){own}", ""]
     rows = []
+    shown = []
     for workload in loaded.workloads.values():
         files = [loaded.files[p] for p in materialize.workload_paths(loaded, [workload.id])]
         size = sum(file.size for file in files)
-        present = all(_has_size(root / file.path, file.size) for file in files)
         variants = [variant.id for variant in workload.variants]
+        there = {file.path for file in files if _has_size(root / file.path, file.size)}
+        present = len(there) == len(files)
+        made = [v for v in variants if there.issuperset(workload.files(v))]
         row = {
             "id": workload.id,
             "title": workload.title,
@@ -68,24 +73,35 @@ def list_(manifest: ManifestOption = None, as_json: JsonOption = False) -> None:
             "params": workload.params,
             "bytes": size,
             "present": present,
+            "made": made,
             "variants": variants,
         }
         rows.append(row)
-        state = "present" if present else "not made yet"
+        some = f"partly made ({', '.join(made)})" if made else "not made yet"
+        state = "present" if present else some
         asked = "" if workload.id in usual else ", only when asked for"
-        lines.append(f"{workload.id:36} {_size(size):>9}  {state}{asked}")
-        lines.append(f"    {workload.title}: {', '.join(variants)}")
+        note = f"{workload.title}: {', '.join(variants)}"
+        shown.append(Row((workload.id, size_text(size), f"{state}{asked}"), (note, DIM)))
     if as_json:
         output.put_json({**_identity(loaded, root), "workloads": rows})
         return
-    output.put("\n".join([*lines, "", str(root)]) + "\n")
+    sheet = Sheet(page_of(sys.stdout))
+    sheet.say(f"{suite.get('name')} {suite.get('version')} ({suite.get('edition')}){own}", hang=2)
+    sheet.blank()
+    sheet.table((Column("workload"), Column("size", right=True), Column("state")), shown)
+    sheet.blank()
+    sheet.path("Folder:", str(root))
+    output.put(sheet.text())
 
 
 @app.command()
 def verify(
     workload: WorkloadOption = None, manifest: ManifestOption = None, as_json: JsonOption = False
 ) -> None:
-    """Hash every file and name each that differs from the manifest; exit 5 if one does."""
+    """Hash every file and name each damaged one, with exit code 5.
+
+    A file that is not there yet is no damage: the next run that reads it makes it.
+    """
     from npumark.errors import PackError
     from npumark.pack import inspection, pin, store
     from npumark.pack.manifest import load_manifest
@@ -96,43 +112,60 @@ def verify(
     with _progress() as listener:
         found = inspection.inspect(loaded, root, paths, listener)
     extra = inspection.extra_files(loaded, root)
-    faults = list(found.faults.values())
+    absent = [fault for fault in found.faults.values() if fault.kind == "missing"]
+    faults = [fault for fault in found.faults.values() if fault.kind != "missing"]
+    pinned = pin.is_pinned(loaded)
     if as_json:
         listed = [{"path": f.path, "kind": f.kind, "text": f.text} for f in faults]
         output.put_json(
             {
                 **_identity(loaded, root),
-                "verified": not faults and pin.is_pinned(loaded),
+                "verified": not found.faults and pinned,
                 "files": len(paths),
                 "faults": listed,
+                "not_made": [fault.path for fault in absent],
                 "extra": list(extra),
             }
         )
     else:
         lines = [fault.text for fault in faults]
         lines += [f"{path} is not in the manifest, and is never read" for path in extra]
-        if not faults:
-            lines.append(f"{len(paths)} files match the manifest in {root}")
-        if not faults and not pin.is_pinned(loaded):
+        lines += _summary(len(paths), len(faults), len(absent), root)
+        if not faults and not pinned:
             lines.append("the manifest is not npumark's own: a run with it is never comparable")
         output.put("".join(f"{line}\n" for line in lines))
     if faults:
         raise PackError(
-            f"{len(faults)} of {len(paths)} files are not what the manifest says: "
+            f"{len(faults)} of {len(paths)} files are damaged: "
             f"{faults[0].text}" + (", …" if len(faults) > 1 else ""),
             "Run `npumark pack materialize` to rebuild what can be.",
             path=faults[0].path,
         )
 
 
+def _summary(every: int, damaged: int, absent: int, root: Path) -> list[str]:
+    """Return what holds of the files that are there, and how many are not."""
+    right = every - damaged - absent
+    lines = [f"{right} of {every} files match the manifest in {root}"] if right else []
+    if not absent and not damaged:
+        lines = [f"{every} files match the manifest in {root}"]
+    if absent:
+        lines.append(
+            f"{absent} of {every} files are not made yet; a run makes those that it reads, and "
+            "`npumark pack materialize` makes all of them"
+        )
+    return lines
+
+
 @app.command()
 def materialize(
     workload: WorkloadOption = None, manifest: ManifestOption = None, as_json: JsonOption = False
 ) -> None:
-    """Make the files that are missing or damaged, and check each while it is written."""
+    """Make what is missing or damaged, checking each file."""
     from npumark.pack import materialize as materializer
     from npumark.pack import store
     from npumark.pack.manifest import load_manifest
+    from npumark.report.words import size as size_text
 
     loaded = load_manifest(manifest)
     paths = _paths(loaded, workload)
@@ -144,7 +177,7 @@ def materialize(
             {**_identity(loaded, store.pack_root(loaded)), "files": len(paths), "bytes": size}
         )
     else:
-        output.put(f"{len(paths)} files, {_size(size)}, in {root}\n")
+        output.put(f"{len(paths)} files, {size_text(size)}, in {root}\n")
 
 
 @app.command()
@@ -172,6 +205,7 @@ def clean(
     """Remove the pack's files; the next run makes them again."""
     from npumark.pack import store
     from npumark.pack.manifest import load_manifest
+    from npumark.report.words import size as size_text
 
     roots = store.packs() if everything else (store.pack_root(load_manifest(manifest)),)
     with _progress() as listener:
@@ -179,7 +213,7 @@ def clean(
     if as_json:
         output.put_json({"removed": [str(root) for root in roots], "bytes": freed})
     else:
-        output.put(f"{_size(freed)} freed\n")
+        output.put(f"{size_text(freed)} freed\n")
 
 
 def _identity(manifest: Manifest, root: Path) -> dict[str, object]:
@@ -249,7 +283,3 @@ def _has_size(path: Path, size: int) -> bool:
         return path.stat().st_size == size
     except OSError:
         return False
-
-
-def _size(count: int) -> str:
-    return f"{count / 1e6:.1f} MB"

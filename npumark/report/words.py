@@ -57,15 +57,17 @@ def duration(seconds: float | None) -> str:
 
 
 def size(count: int | None) -> str:
-    """Return a number of bytes in binary units, or a dash."""
+    """Return a number of bytes as storage is sold, in powers of 1000, or a dash."""
     if count is None:
         return DASH
-    value = float(count)
-    for unit in ("B", "KiB", "MiB"):
-        if value < 1024:
-            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
-        value /= 1024
-    return f"{value:.1f} GiB"
+    if count < 1000:
+        return f"{count} B"
+    value = count / 1000
+    for unit in ("kB", "MB"):
+        if value < 999.95:
+            return f"{value:.1f} {unit}"
+        value /= 1000
+    return f"{value:.1f} GB"
 
 
 def margin(measure: str | None, slack: float | None, unit: str) -> str:

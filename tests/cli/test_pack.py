@@ -60,7 +60,7 @@ def test_damage_is_named_with_exit_code_5(capsys: pytest.CaptureFixture[str]) ->
     said = capsys.readouterr()
     assert f"{TINY}/fp16.weights is cut short" in said.out
     assert "note.txt is not in the manifest" in said.out
-    assert "1 of 10 files" in said.err
+    assert "1 of 10 files are damaged" in said.err
     assert "materialize" in said.err
 
     assert main(["pack", "verify", "-w", TINY, "--json"]) == 5
@@ -73,6 +73,29 @@ def test_damage_is_named_with_exit_code_5(capsys: pytest.CaptureFixture[str]) ->
     assert main(["pack", "verify", "-w", TINY]) == 0
 
 
+def test_what_is_not_made_yet_is_no_damage(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["pack", "verify", "-w", TINY]) == 0
+    said = capsys.readouterr()
+    assert said.out.startswith("10 of 10 files are not made yet")
+    assert said.err == ""
+
+    main(["pack", "materialize", "-w", TINY])
+    manifest = load_manifest()
+    root = store.pack_root(manifest)
+    fp32 = set(manifest.workloads[TINY].files("fp32"))
+    for path in (p for p in manifest.files if p not in fp32):
+        (root / path).unlink(missing_ok=True)
+    capsys.readouterr()
+    document = _json(capsys, "verify", "-w", TINY)
+    assert not document["verified"]
+    assert document["faults"] == []
+    assert len(document["not_made"]) == document["files"] - len(fp32)
+    row = next(r for r in _json(capsys, "list")["workloads"] if r["id"] == TINY)
+    assert (row["present"], row["made"]) == (False, ["fp32"])
+    assert main(["pack", "list"]) == 0
+    assert "partly made (fp32)" in capsys.readouterr().out
+
+
 def test_text_output(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["pack", "list"]) == 0
     text = capsys.readouterr().out
@@ -80,6 +103,23 @@ def test_text_output(capsys: pytest.CaptureFixture[str]) -> None:
     assert "not made yet, only when asked for" in text
     assert main(["pack", "path"]) == 0
     assert capsys.readouterr().out == f"{store.pack_root(load_manifest())}\n"
+
+
+def test_the_list_keeps_within_a_terminals_width(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("npumark.report.page._is_terminal", lambda _: True)
+    monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert main(["pack", "list"]) == 0
+    *lines, folder = capsys.readouterr().out.splitlines()
+    assert folder == str(store.pack_root(load_manifest()))  # a path is never broken
+    assert all(len(line) <= 40 for line in lines)
+
+
+def test_no_summary_of_the_help_is_cut(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["pack", "--help"]) == 0
+    assert "..." not in capsys.readouterr().out.partition("Commands:")[2]
 
 
 def test_an_unknown_workload_lists_the_valid_ones(capsys: pytest.CaptureFixture[str]) -> None:

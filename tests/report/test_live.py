@@ -45,7 +45,7 @@ def quiet(share: float, *, noisy: bool) -> Environment:
 def events() -> list[Event]:
     return [
         Stage("discover", "Looking for engines"),
-        *(Stage("materialise", "Making the pack's files", n << 20, 400 << 20) for n in (0, 399)),
+        *(Stage("materialise", "Making the pack's files", n * 10**6, 400 * 10**6) for n in (0, 399)),
         PlanMade((PEAK, NETWORK), 90.0),
         Stage("preconditions", "Watching whether the machine is idle", until_ns=30 * SECOND),
         Checked(quiet(0.23, noisy=True)),
@@ -118,7 +118,7 @@ def test_redrawn_lines_never_wrap(width: int) -> None:
 
 def test_the_status_tells_what_runs_what_is_left_and_what_is_best() -> None:
     found = list(frames(80))
-    assert "399.0 MiB of 400.0 MiB" in found[2]
+    assert "399.0 MB of 400.0 MB" in found[2]
     assert "30 s  Watching whether the machine is idle" in found[4]
     assert "0 done, 2+ left · 60 s (until " in found[6]
     assert "ort-cpu · peak-512x2048x8 · fp32  attempt 1" in found[6]

@@ -45,11 +45,13 @@ def test_durations_read_as_people_say_them(seconds: float | None, text: str) -> 
     assert words.duration(seconds) == text
 
 
-def test_sizes_are_binary_and_a_dash_where_unknown() -> None:
+def test_sizes_are_decimal_and_a_dash_where_unknown() -> None:
     assert words.size(None) == "—"
     assert words.size(512) == "512 B"
-    assert words.size(3 << 20) == "3.0 MiB"
-    assert words.size(5 << 30) == "5.0 GiB"
+    assert words.size(999) == "999 B"
+    assert words.size(999_949) == "999.9 kB"
+    assert words.size(999_950) == "1.0 MB"
+    assert words.size(5 * 10**9) == "5.0 GB"
 
 
 def test_a_margin_has_its_measure_sign_and_unit() -> None:
