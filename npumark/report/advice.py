@@ -21,7 +21,8 @@ NOT_COMPARABLE: dict[str, Advice] = {
         "This is a quick run: one short attempt each.", "`npumark run` gives figures that count."
     ),
     "pack_not_verified": Advice(
-        "The pack's manifest or a file of it is not the one that this version pins.",
+        "The pack's manifest or a file of it is not the one that this version pins, or changed "
+        "while the run measured.",
         "`npumark pack verify` names what differs.",
     ),
     "no_score": Advice("There is no score; the first line says why."),

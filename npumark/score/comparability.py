@@ -24,7 +24,7 @@ from npumark.record.model import (
 
 REASONS: dict[str, str] = {
     "quick": "a quick run measures each entry once, briefly",
-    "pack_not_verified": "a pack file or the manifest is not the one this build pins",
+    "pack_not_verified": "a pack file or the manifest is not, or did not stay, the pinned one",
     "no_score": "there is no score",
     "peak_unstable": "the leading peak's attempts spread too far (rankable, marked unstable)",
     "time_budget": "the time budget ended the run before its entries were complete",
@@ -79,7 +79,7 @@ def not_comparable_because(run: RunState) -> list[str]:
     selected = (options.engines, options.workloads, options.variants)
     holds = {
         "quick": options.quick,
-        "pack_not_verified": not run.suite.verified,
+        "pack_not_verified": not run.suite.verified or any(map(_met_a_bad_file, run.entries)),
         "no_score": run.score is None,
         "peak_unstable": run.score is not None and run.score.unstable,
         "time_budget": not run.complete and options.time_budget_s is not None,
@@ -95,6 +95,11 @@ def not_comparable_because(run: RunState) -> list[str]:
         ),
     }
     return [code for code in REASONS if holds[code]]
+
+
+def _met_a_bad_file(entry: Entry) -> bool:
+    """Whether a worker refused a pack file: it changed after the pack had been verified."""
+    return any(a.status == "pack_error" for a in entry.attempts)
 
 
 def rankable(reasons: Sequence[str]) -> bool:

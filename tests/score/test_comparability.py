@@ -58,6 +58,16 @@ def test_each_reason_alone(code: str) -> None:
     assert rankable(result.not_comparable_because) == (code == "peak_unstable")
 
 
+def test_a_pack_file_that_changed_while_measuring_is_a_reason() -> None:
+    def model(planned: Planned, n: int) -> Answer:
+        spoilt = (planned.workload, planned.variant, n) == ("net-1", "fp16", 2)
+        return Answer(ips=None, status="pack_error") if spoilt else steady(planned, n)
+
+    result = derived(answers=model)
+    assert result.score is not None
+    assert result.not_comparable_because == ["pack_not_verified"]
+
+
 def test_an_unfinished_run_says_what_ended_it() -> None:
     cut = derived(limit=len(simulate().started) - 1)
     assert cut.score is not None
