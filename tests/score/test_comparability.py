@@ -60,7 +60,7 @@ def test_each_reason_alone(code: str) -> None:
 
 def test_a_pack_file_that_changed_while_measuring_is_a_reason() -> None:
     def model(planned: Planned, n: int) -> Answer:
-        spoilt = (planned.workload, planned.variant, n) == ("net-1", "fp16", 2)
+        spoilt = (planned.workload, planned.variant, n) == ("net-1", "int8-u8s8", 2)
         return Answer(ips=None, status="pack_error") if spoilt else steady(planned, n)
 
     result = derived(answers=model)
