@@ -45,7 +45,10 @@ def quiet(share: float, *, noisy: bool) -> Environment:
 def events() -> list[Event]:
     return [
         Stage("discover", "Looking for engines"),
-        *(Stage("materialise", "Making the pack's files", n * 10**6, 400 * 10**6) for n in (0, 399)),
+        *(
+            Stage("materialise", "Making the pack's files", n * 10**6, 400 * 10**6)
+            for n in (0, 399)
+        ),
         PlanMade((PEAK, NETWORK), 90.0),
         Stage("preconditions", "Watching whether the machine is idle", until_ns=30 * SECOND),
         Checked(quiet(0.23, noisy=True)),
