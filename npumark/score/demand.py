@@ -83,7 +83,10 @@ def next_entry(plan: Sequence[Planned], history: History, state: Demand) -> Plan
 
 
 def hung(attempts: Sequence[JudgedAttempt], policy: Policy) -> bool:
-    """Whether an entry has timed out so often that it is given up."""
+    """Whether an entry has timed out so often that it is measured no more.
+
+    What had landed by then counts like that of any entry that ended.
+    """
     timeouts = sum(a.status == "timeout" for a in attempts)
     return timeouts >= policy.repetition.max_timeouts
 

@@ -142,7 +142,7 @@ def _verdict(
     dead = next((a for a in standing if a.dead), None)
     if dead is not None:
         return _Verdict(dead.status, counts=False, why_not=dead.why_not, why=dead.why)
-    if hung(standing, policy):
+    if hung(standing, policy) and len(landed) < 2:
         last = next(a for a in reversed(standing) if a.status == "timeout")
         return _Verdict("timeout", counts=False, why_not="timeout", why=last.why)
     if not landed:

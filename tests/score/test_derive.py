@@ -217,6 +217,23 @@ def test_an_entry_that_hangs_twice_is_given_up() -> None:
     assert len(entry.attempts) == 3
 
 
+@pytest.mark.parametrize("landed", [2, 3])
+def test_hangs_after_enough_landed_keep_the_result_and_are_listed(landed: int) -> None:
+    # Rates too far apart to agree, so that the entry goes on to its maximum.
+    rates = [fast(ips=5000.0 + 500 * i) for i in range(landed)]
+    hang = fast(ips=None, status="timeout")
+    result = derived(but("net-1", "int8-u8s8", *rates, hang, hang))
+    entry = entry_of(result, "net-1", "int8-u8s8")
+    assert (entry.status, entry.counts, entry.why_not) == ("ok", True, None)
+    assert (entry.stats.attempts, entry.stats.counted) == (landed + 2, landed)
+    assert [c.attempt for c in entry.crashed_attempts] == [landed + 1, landed + 2]
+    assert entry.figure is not None
+    assert entry.figure.ips == statistics.median(
+        a.measurement.ips for a in entry.attempts if a.measurement
+    )
+    assert "attempts_died" in result.warnings
+
+
 def test_a_later_wrong_answer_voids_the_entry() -> None:
     wrong = fast(measures={"snr_db": 2.0})
     entry = entry_of(derived(but("net-1", "int8-u8s8", fast(), wrong)), "net-1", "int8-u8s8")
