@@ -36,6 +36,7 @@ from npumark.record.model import (
     Tool,
 )
 from npumark.score.attempt import JudgedAttempt, inferences_per_second, judge_attempt
+from npumark.score.comparability import ENDED_BY
 from npumark.score.derive import RunFacts, derive, engine_facts
 from npumark.score.formula import formula_sha256
 from npumark.score.planned import Planned, attempt_seed
@@ -307,6 +308,9 @@ def simulate(
     while limit is None or len(started) < limit:
         action = next_action(lines, history, now, policy, quick=request.quick, deadline_ns=deadline)
         if isinstance(action, Done):
+            if not action.complete:
+                told = {**environment.facts, ENDED_BY: "time_budget"}
+                environment = environment.model_copy(update={"facts": told})
             break
         if isinstance(action, Wait):
             now = action.until_ns

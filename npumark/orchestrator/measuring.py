@@ -19,6 +19,7 @@ from npumark.orchestrator.jobs import JobMaker, Stamp
 from npumark.orchestrator.redaction import redact, replacements
 from npumark.orchestrator.schedule import Done, Run, Wait, next_action, time_left
 from npumark.orchestrator.supervisor import supervise
+from npumark.score.comparability import ENDED_BY
 from npumark.score.planned import Planned
 from npumark.worker.protocol import Job
 
@@ -98,6 +99,9 @@ class Measuring:
                 deadline_ns=self.deadline_ns,
             )
             if isinstance(action, Done):
+                if not action.complete:
+                    facts = {**book.environment.facts, ENDED_BY: "time_budget"}
+                    book.environment = book.environment.model_copy(update={"facts": facts})
                 return
             if isinstance(action, Wait):
                 self._wait(action)

@@ -38,6 +38,10 @@ REASONS: dict[str, str] = {
     "short_spacing": "attempts were allowed closer together than the policy's spacing",
 }
 
+ENDED_BY = "ended_by"
+"""The fact of a run's environment that says what ended it early: ``time_budget``, or nothing
+where the run did not come to an end of its own."""
+
 RANKABLE_WITH = frozenset({"peak_unstable"})
 
 WARNINGS: dict[str, str] = {
@@ -77,13 +81,16 @@ def not_comparable_because(run: RunState) -> list[str]:
     """Return the codes of every reason, in the order of ``REASONS``; empty: comparable."""
     options, timing = run.options, run.policy.timing
     selected = (options.engines, options.workloads, options.variants)
+    over_budget = (
+        options.time_budget_s is not None and run.environment.facts.get(ENDED_BY) == "time_budget"
+    )
     holds = {
         "quick": options.quick,
         "pack_not_verified": not run.suite.verified or any(map(_met_a_bad_file, run.entries)),
         "no_score": run.score is None,
         "peak_unstable": run.score is not None and run.score.unstable,
-        "time_budget": not run.complete and options.time_budget_s is not None,
-        "incomplete": not run.complete and options.time_budget_s is None,
+        "time_budget": not run.complete and over_budget,
+        "incomplete": not run.complete and not over_budget,
         "resumed_changed": any(event.changed for event in run.resumed),
         "selection": any(s is not None for s in selected),
         "virtual": run.took_part(lambda e: e.virtual),

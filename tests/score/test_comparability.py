@@ -76,6 +76,14 @@ def test_an_unfinished_run_says_what_ended_it() -> None:
     assert budget.not_comparable_because == ["no_score", "time_budget"]
 
 
+def test_a_budgeted_run_that_something_else_ended_does_not_blame_its_budget() -> None:
+    stopped = derived(request=RunRequest(time_budget_s=10**6), limit=3)
+    assert stopped.not_comparable_because == ["no_score", "incomplete"]
+    # What a run with no budget says of one is not taken for an end by it.
+    said = QUIET.model_copy(update={"facts": {"ended_by": "time_budget"}})
+    assert derived(limit=3, environment=said).not_comparable_because == ["no_score", "incomplete"]
+
+
 def test_an_emulated_engine_beside_a_real_one() -> None:
     fake = dataclasses.replace(synthetic.NPU, emulated=True)
     request = RunRequest(include_emulated=True)
