@@ -32,7 +32,7 @@ from npumark.engines.base import Array, Engine, LoadRequest, Session
 from npumark.engines.buffers import aligned
 from npumark.engines.model_cache import ModelCache
 from npumark.engines.one_node import SHAPE, one_node_model
-from npumark.engines.openvino_evidence import Layer, formats, multiplies, prove
+from npumark.engines.openvino_evidence import Layer, formats, macs, multiplies, prove
 from npumark.errors import EngineError, Unsupported, WrongDevice
 from npumark.policy import load_policy
 from npumark.worker.protocol import EngineInfo, Observed, Placement
@@ -172,8 +172,9 @@ class OpenVinoSession(Session):
                 "requested_precision_hint": precision_hint(
                     self._request.encoding, _capabilities(openvino.Core(), self._device)
                 ),
-                "mac_time_share": found.share,
-                "mac_primitives": found.primitives,
+                "mac_share": found.share,
+                "mac_share_by": found.by,
+                "mac_primitives": found.counts,
                 "properties": told,
             },
         )
@@ -267,6 +268,7 @@ def _profiled(request: LoadRequest, feed: list[Array], runs: int) -> _Evidence:
     inputs = tuple(np.ascontiguousarray(a) for a in feed)
     outputs = tuple(aligned(s.shape, s.dtype) for s in request.outputs)
     _bind(infer, request, inputs, outputs)
+    told_macs = _layer_macs(model)
     spent: Counter[tuple[str, str, str]] = Counter()
     for _ in range(runs):
         infer.infer(share_outputs=True)
@@ -275,9 +277,31 @@ def _profiled(request: LoadRequest, feed: list[Array], runs: int) -> _Evidence:
                 continue  # fused into another layer, or nothing to do
             micros = round(told.real_time.total_seconds() * 1e6)
             spent[(told.node_name, told.node_type, told.exec_type)] += micros
-    layers = [Layer(kind, primitive, us) for (_, kind, primitive), us in spent.items()]
+    layers = [
+        Layer(kind, primitive, us, told_macs.get(name))
+        for (name, kind, primitive), us in spent.items()
+    ]
     executed_on = [str(name) for name in model.get_property("EXECUTION_DEVICES")]
     return _Evidence(layers, executed_on, _mac_primitives(model))
+
+
+def _layer_macs(model: Any) -> dict[str, int | None]:
+    """Return the multiply-accumulates of each layer by its name, as far as shapes tell them.
+
+    The names are those of the compiled model's own profile; one that two layers bear tells
+    nothing.
+    """
+    found: dict[str, int | None] = {}
+    try:
+        for operator in model.get_runtime_model().get_ops():
+            name = operator.get_friendly_name()
+            kind = str(operator.get_rt_info()["layerType"].astype(str))
+            inputs = [tuple(port.get_shape()) for port in operator.inputs()]
+            outputs = [tuple(port.get_shape()) for port in operator.outputs()]
+            found[name] = None if name in found else macs(kind, inputs, outputs)
+    except Exception:  # noqa: BLE001 - no runtime model, no layer types, or shapes left open
+        return {}
+    return found
 
 
 def _mac_primitives(model: Any) -> Counter[str] | None:

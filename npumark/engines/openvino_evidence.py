@@ -10,9 +10,18 @@ are left out of the shares.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from npumark.engines.formats import (
+    WEIGHT_ONLY,
+    Formats,
+    Shape,
+    Work,
+    convolution_macs,
+    product_macs,
+    weigh,
+)
 from npumark.worker.protocol import Placement
 
 _MAC_LAYERS = (
@@ -39,26 +48,19 @@ _FAMILY = {
     "I8": "INT8",
 }
 
-WEIGHT_ONLY = frozenset({"W8", "W4", "INT4"})
+_CONVOLUTIONS = ("Convolution", "GroupConvolution")
+_PRODUCTS = ("FullyConnected", "MatMul")
 
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """One executed layer: its type, the primitive that ran, and microseconds over all calls."""
+    """One executed layer: its type, the primitive that ran, microseconds over all calls, and
+    multiply-accumulates of one call (null: untold)."""
 
     kind: str
     primitive: str
     microseconds: int
-
-
-@dataclass(frozen=True, slots=True)
-class Formats:
-    """Shares of the multiply-accumulate time by format family; ``ran`` is the largest."""
-
-    ran: str | None
-    why: str | None
-    share: dict[str, float]
-    primitives: dict[str, int]
+    macs: int | None = None
 
 
 def multiplies(kind: str) -> bool:
@@ -78,14 +80,14 @@ def formats(
     dynamic_quantisation: int | None,
     same_primitives: bool = True,
 ) -> Formats:
-    """Return which number format did the multiplying, by time.
+    """Return which number format did the multiplying.
 
     ``declared`` names the family of weight-only storage where that was asked for; it holds for
     layers that unpack compressed weights while ``dynamic_quantisation`` (the group size that
     the runtime reports) is 0. ``same_primitives`` says that timed and profiled model consist
     of the same ones: a profiled model that differs proves nothing about the timed.
     """
-    spent: Counter[str] = Counter()
+    work: list[Work] = []
     primitives: Counter[str] = Counter()
     for layer in layers:
         if not multiplies(layer.kind):
@@ -96,21 +98,26 @@ def formats(
             name = declared if declared in WEIGHT_ONLY else name
             if dynamic_quantisation != 0:
                 name = "unknown"
-        spent[name] += layer.microseconds
-    counts = dict(sorted(primitives.items()))
+        work.append(Work(name, layer.microseconds, layer.macs))
+    found = weigh(work, dict(sorted(primitives.items())))
     if not same_primitives:
-        return Formats(None, "the profiled model ran other primitives than the timed", {}, counts)
-    total = sum(spent.values())
-    if total == 0:
-        return Formats(None, "the profile shows no multiply-accumulate work", {}, counts)
-    shares = {name: us / total for name, us in spent.most_common()}
-    ran = next(iter(shares))
-    if ran == "unknown":
-        why = "activations may have been quantised on the fly"
-        return Formats(None, why, shares, counts)
-    if ran not in _FAMILY.values() and ran not in WEIGHT_ONLY:
-        return Formats(None, f"the primitive {ran} does not tell its type", shares, counts)
-    return Formats(ran, None, shares, counts)
+        return found.unknown("the profiled model ran other primitives than the timed")
+    if found.ran == "unknown":
+        return found.unknown("activations may have been quantised on the fly")
+    if found.ran is not None and found.ran not in {*_FAMILY.values(), *WEIGHT_ONLY}:
+        return found.unknown(f"the primitive {found.ran} does not tell its type")
+    return found
+
+
+def macs(kind: str, inputs: Sequence[Shape], outputs: Sequence[Shape]) -> int | None:
+    """Return a layer's multiply-accumulates by its shapes, null for a type without a rule."""
+    if not inputs or not outputs:
+        return None
+    if kind.startswith(_PRODUCTS):
+        return product_macs(inputs[0], outputs[0])
+    if kind.startswith(_CONVOLUTIONS) and len(inputs) > 1:
+        return convolution_macs(inputs[1], outputs[0])
+    return None
 
 
 def prove(layers: list[Layer], device: str, executed_on: list[str]) -> Placement:

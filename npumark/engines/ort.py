@@ -163,8 +163,9 @@ class OrtSession(Session):
             version=onnxruntime.__version__,
             versions=_owners(),
             details={
-                "mac_time_share": told.share,
-                "ops": told.ops,
+                "mac_share": told.share,
+                "mac_share_by": told.by,
+                "ops": told.counts,
                 "requested_threads": self._request.threads,
                 "profiled_threads": evidence.profile.threads,
                 "started_threads": self._threads,

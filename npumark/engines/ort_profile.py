@@ -15,6 +15,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from npumark.engines.formats import (
+    WEIGHT_ONLY,
+    Formats,
+    Work,
+    convolution_macs,
+    product_macs,
+    weigh,
+)
 from npumark.errors import EngineError
 from npumark.worker.protocol import Placement
 
@@ -60,6 +68,27 @@ INTEGER_MACS = frozenset(
 
 WEIGHT_ONLY_MACS = frozenset({"MatMulBnb4", "MatMulNBits"})
 """Operators that unpack stored weights and multiply in floating point (accuracy level 1)."""
+
+_PRODUCTS = frozenset(
+    {
+        "DynamicQuantizeMatMul",
+        "FusedGemm",
+        "FusedMatMul",
+        "FusedMatMulActivation",
+        "Gemm",
+        "MatMul",
+        "MatMulBnb4",
+        "MatMulInteger",
+        "MatMulIntegerToFloat",
+        "MatMulNBits",
+        "QGemm",
+        "QLinearMatMul",
+    }
+)
+
+_CONVOLUTIONS = frozenset(
+    {"Conv", "ConvInteger", "FusedConv", "NhwcConv", "NhwcFusedConv", "QLinearConv"}
+)
 
 _FAMILY = {"float": "FP32", "float16": "FP16", "bfloat16": "BF16", "double": "FP64"}
 
@@ -152,56 +181,51 @@ def _partitions(profile: Profile, own: frozenset[str]) -> int:
     return sum(1 for i, here in enumerate(inside) if here and (i == 0 or not inside[i - 1]))
 
 
-@dataclass(frozen=True, slots=True)
-class Formats:
-    """Shares of the multiply-accumulate time by format family; ``ran`` is the largest.
-
-    ``ops`` counts kernels of one call, by operator and type of the first input.
-    """
-
-    ran: str | None
-    why: str | None
-    share: dict[str, float]
-    ops: dict[str, int]
-
-
 def formats(profile: Profile, declared: str) -> Formats:
-    """Return which number format did the multiplying, by time.
+    """Return which number format did the multiplying.
 
     ``declared`` names the family of weight-only storage (W8, INT4 …). It holds where weights
     were unpacked while the graph ran: by a kernel made for it, or by a dequantiser whose
     result is a multiplier's second operand. Weights that the runtime unpacked once, at load,
-    leave a plain FP32 multiplication, and that is then what ran.
+    leave a plain FP32 multiplication, and that is then what ran. The evidence counts kernels of
+    one call, by operator and type of the first input.
     """
     ops: Counter[str] = Counter()
-    spent: Counter[str] = Counter()
+    work: list[Work] = []
     unpacked: Counter[tuple[int, ...]] = Counter()
     for kernel in profile.kernels:
         kind = kernel.inputs[0][0] if kernel.inputs else "none"
         ops[f"{kernel.op}({kind})"] += 1
+        family = None
         if kernel.op == "DequantizeLinear" and kernel.outputs:
             unpacked[kernel.outputs[0][1]] += 1
         elif kernel.op in INTEGER_MACS:
-            spent["INT8"] += kernel.microseconds
+            family = "INT8"
         elif kernel.op in WEIGHT_ONLY_MACS:
-            spent[declared] += kernel.microseconds
+            family = declared
         elif kernel.op in FLOAT_MACS:
             family = _FAMILY.get(kind, kind)
             weight = kernel.inputs[1][1] if len(kernel.inputs) > 1 else None
             if declared in WEIGHT_ONLY and weight is not None and unpacked[weight] > 0:
                 unpacked[weight] -= 1
                 family = declared
-            spent[family] += kernel.microseconds
-    total = sum(spent.values())
-    per_call = {op: n // profile.runs for op, n in sorted(ops.items())}
-    if total == 0:
-        return Formats(None, "the profile shows no multiply-accumulate work", {}, per_call)
-    shares = {family: us / total for family, us in spent.most_common()}
-    return Formats(next(iter(shares)), None, shares, per_call)
+        if family is not None:
+            work.append(Work(family, kernel.microseconds, macs(kernel)))
+    return weigh(work, {op: n // profile.runs for op, n in sorted(ops.items())})
 
 
-WEIGHT_ONLY = frozenset({"W8", "W4", "INT4"})
-"""Families that store weights in few bits and multiply in floating point."""
+def macs(kernel: Kernel) -> int | None:
+    """Return a kernel's multiply-accumulates by its shapes, null for one without a rule."""
+    if not kernel.inputs or not kernel.outputs:
+        return None
+    inputs, output = [shape for _, shape in kernel.inputs], kernel.outputs[0][1]
+    if kernel.op in _PRODUCTS:
+        return product_macs(inputs[0], output)
+    if kernel.op in _CONVOLUTIONS:
+        # A kernel that packed its weights at load no longer lists them.
+        at = 3 if kernel.op == "QLinearConv" else 1
+        return convolution_macs(inputs[at] if len(inputs) > at else (), output)
+    return None
 
 
 def _types(told: Iterable[dict[str, list[int]]] | None) -> tuple[tuple[str, tuple[int, ...]], ...]:

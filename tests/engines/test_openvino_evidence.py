@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from npumark.engines.openvino_evidence import Layer, family, formats, multiplies, prove
+from npumark.engines.openvino_evidence import Layer, family, formats, macs, multiplies, prove
 
 
 @pytest.mark.parametrize(
@@ -22,7 +22,36 @@ def test_a_primitive_names_its_type(primitive: str, expected: str | None) -> Non
     assert family(primitive) == expected
 
 
-def test_the_format_is_that_of_most_multiplying_time() -> None:
+def test_the_format_is_that_of_most_multiplications_however_long_they_took() -> None:
+    for us in (1, 10_000):
+        layers = [
+            Layer("Convolution", "jit_avx512_I8", us, 70),
+            Layer("FullyConnected", "brgemm_avx512_f32", 100, 30),
+        ]
+        found = formats(layers, "INT8", dynamic_quantisation=0)
+        assert (found.ran, found.by) == ("INT8", "macs")
+        assert found.share == {"INT8": 0.7, "FP32": 0.3}
+
+
+@pytest.mark.parametrize(
+    ("kind", "inputs", "expected"),
+    [
+        ("FullyConnectedCompressed", [(1, 40), (8, 40)], 320),
+        ("Convolution", [(1, 3, 9, 9), (8, 3, 3, 3)], 8 * 49 * 27),
+        ("GroupConvolution", [(1, 8, 9, 9), (8, 1, 1, 3, 3)], 8 * 49 * 9),
+        ("Convolution", [(1, 3, 9, 9)], None),
+        ("MHA", [(1, 8, 9, 9)], None),
+    ],
+)
+def test_multiplications_are_counted_from_shapes(
+    kind: str, inputs: list[tuple[int, ...]], expected: int | None
+) -> None:
+    output = (1, 8) if kind.startswith("Fully") else (1, 8, 7, 7)
+    assert macs(kind, inputs, [output]) == expected
+    assert macs(kind, [], []) is None
+
+
+def test_the_format_is_that_of_most_multiplying_time_where_shapes_are_not_told() -> None:
     layers = [
         Layer("Convolution", "jit_avx512_I8", 70),
         Layer("FullyConnected", "brgemm_avx512_f32", 30),

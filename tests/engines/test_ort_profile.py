@@ -90,7 +90,22 @@ def test_a_profile_is_read_from_its_file(tmp_path: Path) -> None:
     assert profile.kernels[0].inputs == (("float", (4, 4)),)
 
 
-def test_the_format_is_that_of_most_multiplying_time() -> None:
+def test_the_format_is_that_of_most_multiplications_however_long_they_took() -> None:
+    def told(product_us: int) -> Any:
+        events = [
+            RUN,
+            node("Conv", 100, kinds=("float", "float"), shape=(8, 4, 3, 3), out=(1, 8, 5, 5)),
+            node("MatMulInteger", product_us, kinds=("uint8",), shape=(10, 200), out=(10, 3)),
+        ]
+        return formats(parse_profile(events, 1), "INT8")
+
+    for product_us in (1, 10_000):
+        found = told(product_us)
+        assert (found.ran, found.by) == ("FP32", "macs")
+        assert found.share == {"FP32": 7200 / 13200, "INT8": 6000 / 13200}
+
+
+def test_the_format_is_that_of_most_multiplying_time_where_weights_are_not_listed() -> None:
     events = [
         RUN,
         node("QLinearConv", 60, kinds=("uint8",)),
@@ -100,7 +115,7 @@ def test_the_format_is_that_of_most_multiplying_time() -> None:
     found = formats(parse_profile(events, 1), "INT8")
     assert found.ran == "INT8"
     assert found.share == {"INT8": pytest.approx(2 / 3), "FP32": pytest.approx(1 / 3)}
-    assert found.ops["Softmax(float)"] == 1
+    assert found.counts["Softmax(float)"] == 1
 
 
 @pytest.mark.parametrize(
