@@ -1,15 +1,18 @@
 """Raw samples beside the record: one file per attempt, little-endian int64 nanoseconds.
 
 The record holds each file's sha256 and what was derived from it. This module derives it again
-with integers alone, apart from the worker's own code, so that a wrong or edited figure shows.
+from the integers, apart from the worker's own code, so that a wrong or edited figure shows.
 """
 
 from __future__ import annotations
 
 import hashlib
+import math
 import sys
 from array import array
+from bisect import bisect_right
 from collections.abc import Iterator
+from itertools import accumulate
 from pathlib import Path
 
 from npumark.errors import IntegrityError
@@ -60,6 +63,57 @@ def latency(durations: list[int], support: Percentiles) -> LatencyFields:
     )
 
 
+def burst_ips(durations: list[int], burst_s: float) -> float | None:
+    """Return the rate of the calls that ended within the first ``burst_s`` of timed time.
+
+    Null where none did, or where all calls together were shorter than that.
+    """
+    ends = list(accumulate(durations))
+    span = math.floor(burst_s * 1e9)
+    calls = bisect_right(ends, span)
+    if not calls or ends[-1] < span or not ends[calls - 1]:
+        return None
+    return calls / (ends[calls - 1] / 1e9)
+
+
+def drift(durations: list[int], window_s: float) -> float | None:
+    """Return by what share the mean call of the slowest window is slower than the median call.
+
+    From each call on, a window takes as few calls as fill ``window_s``; those that the end of
+    the loop cuts short are none. Null where no window is whole.
+    """
+    span = math.ceil(window_s * 1e9)
+    slowest, end, filled = 0.0, 0, 0
+    for start, duration in enumerate(durations):
+        while end < len(durations) and filled < span:
+            filled += durations[end]
+            end += 1
+        if filled < span:
+            break
+        slowest = max(slowest, filled / (end - start))
+        filled -= duration
+    if not end or not slowest:
+        return None
+    ordered, n = sorted(durations), len(durations)
+    median = (ordered[(n - 1) // 2] + ordered[n // 2]) / 2
+    return slowest / median - 1.0 if median else None
+
+
+def sustained_ips(durations: list[int]) -> float | None:
+    """Return the rate of the calls that began when half the timed time or more had passed.
+
+    Null where none did.
+    """
+    total = began = sum(durations)
+    calls = 0
+    for duration in reversed(durations):
+        if 2 * (began - duration) < total:
+            break
+        began -= duration
+        calls += 1
+    return calls / ((total - began) / 1e9) if total > began else None
+
+
 def check_samples(record: Record, folder: Path) -> list[str]:
     """Return a sentence for each attempt whose figures its raw samples do not give.
 
@@ -90,11 +144,20 @@ def _differences(measured: MeasurementFields, durations: list[int]) -> Iterator[
         yield f"iterations is {measured.iterations}, the samples are {len(durations)}"
     if measured.timed_ns != sum(durations):
         yield f"timed_ns is {measured.timed_ns}, the samples sum to {sum(durations)}"
-    again = latency(durations, load_policy().percentiles)
+    policy = load_policy()
+    again = latency(durations, policy.percentiles)
     for name in type(again).model_fields:
         stated, derived = getattr(measured.latency_ns, name), getattr(again, name)
         if stated != derived:
             yield f"latency_ns.{name} is {stated}, the samples give {derived}"
+    pace = {
+        "burst_ips": burst_ips(durations, policy.timing.burst_s),
+        "drift": drift(durations, policy.timing.drift_window_s),
+        "sustained_ips": sustained_ips(durations),
+    }
+    for field, rate in pace.items():
+        if getattr(measured, field) != rate:
+            yield f"{field} is {getattr(measured, field)}, the samples give {rate}"
 
 
 def _measured(record: Record) -> Iterator[tuple[Entry, int, MeasurementFields]]:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -51,6 +52,29 @@ def test_latencies_are_those_the_worker_reports(durations: list[int]) -> None:
         assert getattr(derived, name) == getattr(reported, name), name
 
 
+@given(
+    st.lists(st.integers(1, 4 * 10**8), min_size=1, max_size=40)
+    | st.lists(st.integers(1, 2**45), min_size=1, max_size=40)
+    | st.lists(st.sampled_from([1, 5 * 10**7, 10**8, 10**8 + 1]), min_size=1, max_size=40),
+    st.sampled_from([0.1, 0.25, 0.4]),
+)
+def test_paces_are_those_the_worker_reports(durations: list[int], span_s: float) -> None:
+    array = np.asarray(durations, dtype=np.int64)
+    assert samples.burst_ips(durations, span_s) == loop_stats.burst_ips(array, span_s)
+    assert samples.drift(durations, span_s) == loop_stats.drift(array, span_s)
+    assert samples.sustained_ips(durations) == loop_stats.sustained_ips(array)
+
+
+@given(st.lists(st.integers(0, 2**63 - 1), min_size=1, max_size=8))
+def test_a_strangers_samples_give_paces_or_none(durations: list[int]) -> None:
+    for pace in (
+        samples.burst_ips(durations, 0.4),
+        samples.drift(durations, 0.25),
+        samples.sustained_ips(durations),
+    ):
+        assert pace is None or math.isfinite(pace)
+
+
 def test_percentiles_are_null_below_the_sample_that_supports_them() -> None:
     support = load_policy().percentiles
     seen = samples.latency(list(range(1, 100)), support)
@@ -77,11 +101,14 @@ def test_a_record_agrees_with_its_samples(
         ("p999", 7, "latency_ns.p999 is 7, the samples give None"),
         ("min", 0, "latency_ns.min is 0"),
         ("max", 7, "latency_ns.max is 7"),
+        ("burst_ips", None, "burst_ips is None"),
+        ("drift", 0.5, "drift is 0.5, the samples give"),
+        ("sustained_ips", 250.0, "sustained_ips is 250.0"),
     ],
 )
 def test_a_figure_its_samples_do_not_give_is_named(
     field: str,
-    value: int | None,
+    value: float | None,
     words: str,
     document: dict[str, Any],
     corpus: ModuleType,
