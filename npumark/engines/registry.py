@@ -25,14 +25,10 @@ _REFERENCE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 
 @dataclass(frozen=True, slots=True)
 class Registered:
-    """``ref`` is ``module:Class``; ``fault`` says why this entry cannot be used, or is null.
-
-    ``distribution`` names the package that registered it (null for a built-in).
-    """
+    """``ref`` is ``module:Class``; ``fault`` says why this entry cannot be used, or is null."""
 
     name: str
     ref: str
-    distribution: str | None
     fault: str | None
 
 
@@ -47,7 +43,7 @@ def registered() -> tuple[Registered, ...]:
 
 def collect(points: tuple[EntryPoint, ...]) -> tuple[Registered, ...]:
     """Return the built-ins and ``points`` as one list, sorted by name, faults told."""
-    found = [Registered(name, ref, None, None) for name, ref in BUILT_IN.items()]
+    found = [Registered(name, ref, None) for name, ref in BUILT_IN.items()]
     owners: dict[str, str] = {}
     for point in sorted(points, key=lambda p: (p.name, p.value)):
         if BUILT_IN.get(point.name) == point.value:
@@ -60,7 +56,7 @@ def collect(points: tuple[EntryPoint, ...]) -> tuple[Registered, ...]:
             fault = f"{owner} registers {point.value!r}, which is not module:Class"
         elif owners.setdefault(point.name, owner) != owner:
             fault = f"{owner} and {owners[point.name]} both register {point.name}"
-        found.append(Registered(point.name, point.value, owner, fault))
+        found.append(Registered(point.name, point.value, fault))
     return tuple(sorted(found, key=lambda r: (r.name, r.ref)))
 
 

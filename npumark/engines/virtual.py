@@ -55,7 +55,6 @@ class Virtual(Engine):
                 emulated=card.emulated,
                 virtual=True,
                 local_only=card.local_only,
-                nondeterministic=card.nondeterministic,
             )
             for card in script.engines.values()
         )

@@ -236,7 +236,6 @@ class EngineInfo:
     emulated: bool = False
     virtual: bool = False
     local_only: bool = False
-    nondeterministic: bool = False
 
 
 @dataclass(frozen=True, slots=True)
