@@ -19,7 +19,6 @@ What each choice is for:
 from __future__ import annotations
 
 import functools
-import re
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -31,13 +30,12 @@ import numpy as np
 from npumark.engines.base import Array, Engine, LoadRequest, Session
 from npumark.engines.buffers import aligned
 from npumark.engines.model_cache import ModelCache
-from npumark.engines.one_node import SHAPE, one_node_model
 from npumark.engines.openvino_evidence import Layer, formats, macs, multiplies, prove
+from npumark.engines.openvino_probe import DEVICE, capabilities_of, probe_devices, version
 from npumark.errors import EngineError, Unsupported, WrongDevice
 from npumark.policy import load_policy
 from npumark.worker.protocol import EngineInfo, Observed, Placement
 
-_DEVICE = re.compile(r"(CPU|GPU|NPU)(\.\w+)?")
 _NO_CHOOSING = ("AUTO", "MULTI", "HETERO", "BATCH")
 
 _READ_BACK = (
@@ -65,22 +63,7 @@ class OpenVino(Engine):
 
     def _probe(self, options: dict[str, Any]) -> tuple[EngineInfo, ...]:
         del options
-        import openvino
-
-        core = openvino.Core()
-        devices = [d for d in core.available_devices if _DEVICE.fullmatch(d)]
-        kinds = Counter(d.split(".")[0] for d in devices)
-        numbers: Counter[str] = Counter()
-        found = []
-        for device in devices:
-            kind = device.split(".")[0]
-            numbers[kind] += 1
-            name = f"openvino-{kind.lower()}"
-            if kinds[kind] > 1:
-                name += f"-{numbers[kind]}"
-            found.append(_describe(core, device, name))
-        absent = (kind for kind in ("GPU", "NPU") if kind not in kinds)
-        return (*found, *(_absent(kind, devices) for kind in absent))
+        return probe_devices()
 
     def _load(self, request: LoadRequest) -> Session:
         return OpenVinoSession(self, request)
@@ -165,12 +148,12 @@ class OpenVinoSession(Session):
             precision_why=found.why,
             threads=int(threads) if threads is not None else None,
             runtime="openvino",
-            version=_version(openvino),
+            version=version(),
             versions={"openvino": openvino.__version__},
             details={
                 "inference_precision_hint": hint,
                 "requested_precision_hint": precision_hint(
-                    self._request.encoding, _capabilities(openvino.Core(), self._device)
+                    self._request.encoding, capabilities_of(openvino.Core(), self._device)
                 ),
                 "mac_share": found.share,
                 "mac_share_by": found.by,
@@ -202,7 +185,7 @@ def requested_device(options: dict[str, Any]) -> str:
             f"{device} chooses among devices, and a figure must belong to one; "
             "name the device itself, such as CPU, GPU.0 or NPU"
         )
-    if not _DEVICE.fullmatch(device):
+    if not DEVICE.fullmatch(device):
         raise Unsupported(f"OpenVINO has no device {device!r}; name one such as CPU, GPU.0 or NPU")
     return device
 
@@ -221,7 +204,7 @@ def _compile(request: LoadRequest, cache: Path | None, *, profile: bool = False)
 
     device = requested_device(request.options)
     core = openvino.Core()
-    capabilities = _capabilities(core, device)
+    capabilities = capabilities_of(core, device)
     known = set(core.get_property(device, "SUPPORTED_PROPERTIES"))
     if request.encoding == "bf16" and "BF16" not in capabilities:
         raise Unsupported(f"{device} does not compute in bfloat16")
@@ -320,109 +303,6 @@ def _mac_primitives(model: Any) -> Counter[str] | None:
     return counts
 
 
-def _describe(core: Any, device: str, name: str) -> EngineInfo:
-    import openvino
-
-    kind = device.split(".")[0]
-    capabilities = _capabilities(core, device)
-    reason = None
-    try:
-        _try_one_node(core, device)
-    except Exception as fault:  # noqa: BLE001 - a device that fails is reported, not raised
-        reason = " ".join(f"a one-node model fails: {fault}".split())[:300]
-    variants = ["fp32"] if "FP32" in capabilities else []
-    if "FP16" in capabilities or kind == "CPU":
-        variants.append("fp16")
-    # Signed activations have kernels of their own here, some 5 to 20 % faster on a CPU.
-    variants += ["w8", "int8-u8s8", "int8-s8s8"] if "INT8" in capabilities else []
-    derived = {"bf16": "fp32"} if "BF16" in capabilities and "FP32" in capabilities else {}
-    return EngineInfo(
-        id=name,
-        available=reason is None,
-        reason=reason,
-        runtime="openvino",
-        runtime_title="OpenVINO",
-        version=_version(openvino),
-        versions={"openvino": openvino.__version__},
-        processor=_processor(core, device),
-        variants=(*variants, *derived),
-        extra_variants=("int8-a16w8", "int4"),
-        derived_from=derived,
-        options={"device": device, "cache": kind != "CPU"},
-    )
-
-
-def _absent(kind: str, devices: list[str]) -> EngineInfo:
-    """Return the engine of a kind of device that OpenVINO does not find here, and why not."""
-    import openvino
-
-    seen = ", ".join(devices) or "nothing"
-    return EngineInfo(
-        id=f"openvino-{kind.lower()}",
-        available=False,
-        reason=f"OpenVINO finds no {kind} here, only {seen}; "
-        f"an Intel {kind} needs its driver installed",
-        runtime="openvino",
-        runtime_title="OpenVINO",
-        version=_version(openvino),
-        versions={"openvino": openvino.__version__},
-    )
-
-
-def _try_one_node(core: Any, device: str) -> None:
-    model = core.compile_model(core.read_model(one_node_model()), device, {"PERF_COUNT": "NO"})
-    executed_on = [str(n) for n in model.get_property("EXECUTION_DEVICES")]
-    if any(n.split(".")[0] != device.split(".")[0] for n in executed_on):
-        raise WrongDevice(f"it landed on {', '.join(executed_on)}")
-    x = np.linspace(-1, 1, num=SHAPE[1], dtype=np.float32).reshape(SHAPE)
-    y = model.create_infer_request().infer({"x": x})["y"]
-    if not np.allclose(y, np.maximum(x, 0), atol=1e-2):
-        raise EngineError("it gives a wrong answer")
-
-
-def _processor(core: Any, device: str) -> dict[str, Any]:
-    kind = device.split(".")[0]
-    told: dict[str, Any] = {
-        "role": "CPU" if kind == "CPU" else "NPU",
-        "name": _device_property(core, device, "FULL_DEVICE_NAME"),
-    }
-    if kind == "CPU":
-        return {"key": "cpu", **told}
-    if kind == "GPU":
-        integrated = "INTEGRATED" in str(_device_property(core, device, "DEVICE_TYPE")).upper()
-        told["role"] = "iGPU" if integrated else "dGPU"
-    told["uuid"] = _text(_device_property(core, device, "DEVICE_UUID"))
-    told["luid"] = _text(_device_property(core, device, "DEVICE_LUID"))
-    told["bus"] = bus_address(_device_property(core, device, "DEVICE_PCI_INFO"))
-    return told
-
-
-def bus_address(told: Any) -> str | None:
-    """Return ``0000:03:00.0`` from the runtime's PCI information, or null where it has none."""
-    fields = ("domain", "bus", "device", "function")
-    if told is None:
-        return None
-    try:
-        domain, bus, slot, function = (int(getattr(told, f)) for f in fields)
-    except (AttributeError, TypeError, ValueError):
-        found = dict(re.findall(r"(domain|bus|device|function): ?(0x[0-9a-fA-F]+|\d+)", str(told)))
-        if set(found) != set(fields):
-            return None
-        domain, bus, slot, function = (int(found[f], 0) for f in fields)
-    return f"{domain:04x}:{bus:02x}:{slot:02x}.{function}"
-
-
-def _capabilities(core: Any, device: str) -> list[str]:
-    return [str(c) for c in _device_property(core, device, "OPTIMIZATION_CAPABILITIES") or ()]
-
-
-def _device_property(core: Any, device: str, name: str) -> Any:
-    try:
-        return core.get_property(device, name)
-    except Exception:  # noqa: BLE001 - not every plug-in has every property
-        return None
-
-
 def _property(model: Any, name: str) -> Any:
     try:
         return model.get_property(name)
@@ -434,17 +314,8 @@ def _plain(value: Any) -> Any:
     return value if value is None or isinstance(value, (bool, int, float, str)) else str(value)
 
 
-def _text(value: Any) -> str | None:
-    return None if value is None else str(value)
-
-
 def _type_name(value: Any) -> str:
     return str(value.to_string()) if hasattr(value, "to_string") else str(value)
-
-
-def _version(openvino: Any) -> str:
-    """Return the release, without the build number and branch that follow it."""
-    return str(openvino.__version__).split("-", 1)[0]
 
 
 def _closed() -> None:

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from npumark.engines.base import LoadRequest
-from npumark.engines.openvino import OpenVino, bus_address, precision_hint, requested_device
+from npumark.engines.openvino import OpenVino, precision_hint, requested_device
+from npumark.engines.openvino_probe import bus_address
 from npumark.errors import EngineError, Unsupported
 from npumark.worker.protocol import EngineInfo
 
