@@ -101,10 +101,14 @@ def wait_idle(
 def violations(environment: Environment) -> list[str]:
     """Return a sentence for each violation, with what to do about it."""
     return [
-        f"{_described(name, seen)}: {_ADVICE.get(name, 'see the record')}"
+        f"{_described(name, seen)}: {_advice(name)}"
         for name, seen in environment.checks.items()
         if seen.violation
     ]
+
+
+def _advice(name: str) -> str:
+    return _ADVICE.get(name.removesuffix("_in_a_part"), "see the record")
 
 
 def strict_error(environment: Environment) -> SetupError | None:
@@ -132,10 +136,12 @@ def _described(name: str, seen: Check) -> str:
         return "it is so hot that it slows down"
     if name == "throttling":
         return "its processor time is being throttled"
-    if name == "throttling_while_measuring":
+    if name in ("throttling_while_measuring", "throttling_while_measuring_in_a_part"):
         return "its processor time was throttled while it measured"
     if name == "load_beside_measuring":
         return f"other programs took {seen.value:.0%} of its processor while it measured"
+    if name == "load_beside_measuring_in_a_part":
+        return f"other programs took {seen.value:.0%} of its processor in a part of the run"
     return name.replace("_", " ")
 
 

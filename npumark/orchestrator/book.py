@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from importlib import metadata
 from typing import Any
@@ -14,7 +13,7 @@ from npumark.machine import identity
 from npumark.orchestrator.journal import Journal, Key
 from npumark.orchestrator.redaction import redact, replacements
 from npumark.orchestrator.request import RunRequest
-from npumark.orchestrator.surroundings import Counters, with_observations
+from npumark.orchestrator.surroundings import Parts, with_observations
 from npumark.pack.manifest import Manifest
 from npumark.policy import Policy, load_policy
 from npumark.record.files import seal, write_record
@@ -52,8 +51,8 @@ _PACKAGES = (
 class Book:
     """State of one run. ``attempts`` and ``judged`` run in step, by entry.
 
-    ``spent_ns`` is the run's time outside attempts by stage; ``notes`` what else the record's
-    environment says about how it was measured; ``load`` what the machine did meanwhile.
+    ``spent_ns`` is the run's time outside attempts by stage; ``parts`` what was seen of the
+    machine while it measured.
     """
 
     folder: RunFolder
@@ -69,14 +68,12 @@ class Book:
     machine: dict[str, Any]
     suite: Suite
     environment: Environment
+    parts: Parts
     resumed: list[ResumeEvent] = field(default_factory=list)
     attempts: dict[Key, list[Attempt]] = field(default_factory=dict)
     judged: dict[Key, list[JudgedAttempt]] = field(default_factory=dict)
     harness: dict[str, Any] = field(default_factory=dict)
     spent_ns: dict[str, int] = field(default_factory=dict)
-    notes: dict[str, Any] = field(default_factory=dict)
-    throttled: Callable[[], Counters] = dict
-    load: dict[str, Any] | None = None
 
     def roles(self) -> dict[str, Role]:
         roles: dict[str, Role] = {p.id: p.role for p in self.processors}
@@ -108,7 +105,7 @@ class Book:
                 "entry": list(planned.key),
                 "attempt": attempt.model_dump(mode="json"),
                 "spent_ns": self.spent_ns,
-                "throttled": self.throttled(),
+                "parts": self._parts(),
             },
         )
         judged = self.take(planned, attempt)
@@ -118,6 +115,13 @@ class Book:
     def fact(self, name: str, value: Any) -> None:
         self.journal.append("fact", {"name": name, "value": value})
 
+    def end_part(self) -> None:
+        """Put on the disk what was seen up to the end of this part, for a later one."""
+        self.journal.append("parts", {"parts": self._parts()})
+
+    def _parts(self) -> list[dict[str, Any]]:
+        return [asdict(part) for part in self.parts.seen()]
+
     def save(self) -> Record:
         """Write the record as it stands into the run's folder and return it."""
         record = seal(self.payload())
@@ -126,9 +130,7 @@ class Book:
 
     def payload(self) -> Payload:
         """Return the record's payload, every derived field computed from the attempts."""
-        environment = with_observations(
-            self.environment, self.throttled(), self.notes, self.load, self.policy
-        )
+        environment = with_observations(self.environment, self.parts.seen(), self.policy)
         options = self.options()
         facts = RunFacts(
             plan=self.plan,

@@ -20,6 +20,8 @@ SCHEMA = "npumark-journal/1"
 
 Key = tuple[str, str, str]
 
+_UNKNOWN_PART: dict[str, Any] = {"load": None, "watched": True, "notes": {}}
+
 _BINARY: int = getattr(os, "O_BINARY", 0)
 """Keeps Windows from writing each line feed as two bytes."""
 
@@ -27,7 +29,7 @@ _BINARY: int = getattr(os, "O_BINARY", 0)
 @dataclass(frozen=True, slots=True)
 class Line:
     """One journal line: ``kind`` (``header``, ``resumed``, ``starting``, ``attempt``,
-    ``fact``, ``finished``) and its ``body``."""
+    ``fact``, ``parts``, ``finished``) and its ``body``."""
 
     kind: str
     body: dict[str, Any]
@@ -101,7 +103,10 @@ def read_journal(path: Path) -> tuple[Line, ...]:
 
 @dataclass(slots=True)
 class Replay:
-    """What a journal says: its header, attempts by entry, facts, and the attempt in flight."""
+    """What a journal says: its header, attempts by entry, facts, and the attempt in flight.
+
+    ``parts`` is what was seen of the machine up to the last attempt or the end of a part.
+    """
 
     header: dict[str, Any]
     attempts: dict[Key, list[dict[str, Any]]] = field(default_factory=dict)
@@ -109,7 +114,7 @@ class Replay:
     resumed: list[dict[str, Any]] = field(default_factory=list)
     in_flight: dict[str, Any] | None = None
     spent_ns: dict[str, int] = field(default_factory=dict)
-    throttled: dict[str, int | None] = field(default_factory=dict)
+    parts: list[dict[str, Any]] = field(default_factory=list)
     finished: bool = False
     last_ns: int = 0
 
@@ -127,11 +132,13 @@ def replay(lines: tuple[Line, ...]) -> Replay:
             state.attempts.setdefault(entry_key(body), []).append(attempt)
             state.in_flight = None
             state.spent_ns = body.get("spent_ns", {})
-            state.throttled = body.get("throttled", {})
+            state.parts = body.get("parts", [_UNKNOWN_PART])
             ended = int(attempt["started_ns"]) + int(attempt["wall_ns"])
             state.last_ns = max(state.last_ns, ended)
         elif line.kind == "fact":
             state.facts[str(body["name"])] = body["value"]
+        elif line.kind == "parts":
+            state.parts = body["parts"]
         elif line.kind == "resumed":
             state.resumed.append(body)
             state.last_ns = max(state.last_ns, int(body["at_ns"]))

@@ -28,7 +28,7 @@ from npumark.orchestrator.journal import (
 )
 from npumark.orchestrator.preparation import Prepared
 from npumark.orchestrator.request import RunRequest
-from npumark.orchestrator.surroundings import Throttling, rejoin
+from npumark.orchestrator.surroundings import Part, Parts, rejoin
 from npumark.orchestrator.survey import Survey
 from npumark.pack.manifest import Manifest
 from npumark.pack.verify import EnsureResult
@@ -97,7 +97,6 @@ def begin(
         unborn.path.rename(folder.path)
     except OSError as fault:
         raise paths.unwritable(root / run_id, fault) from fault
-    throttling = Throttling({})
     return Book(
         folder=folder,
         journal=Journal(folder.journal),
@@ -112,8 +111,8 @@ def begin(
         machine=machine,
         suite=suite,
         environment=environment,
+        parts=Parts((), watched=not environment.skipped),
         spent_ns=spent_ns,
-        throttled=throttling.total,
     )
 
 
@@ -202,7 +201,6 @@ def reopen(
         changed = resume.changes(header["state"], state, used)
         clock = _clock(told, rebooted="boot" in changed)
         at_ns = max(clock.now_ns(), told.last_ns)
-        throttling = Throttling(told.throttled)
         before = Suite.model_validate(header["suite"])
         book = Book(
             folder=folder,
@@ -223,13 +221,13 @@ def reopen(
                 why_not=before.why_not or pack.why_not,
             ),
             environment=rejoin(_environment(told), environment),
+            parts=Parts([Part(**p) for p in told.parts], watched=not environment.skipped),
             resumed=[
                 *(ResumeEvent(at_ns=r["at_ns"], changed=r["changed"]) for r in told.resumed),
                 ResumeEvent(at_ns=at_ns, changed=changed),
             ],
             harness=told.facts.get("harness", {}),
             spent_ns=dict(told.spent_ns),
-            throttled=throttling.total,
         )
         by_key = {p.key: p for p in plan}
         for key, attempts in told.attempts.items():

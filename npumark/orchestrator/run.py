@@ -16,7 +16,7 @@ from pathlib import Path
 
 from npumark import paths
 from npumark.errors import Interrupted, NpumarkError, SetupError, UsageError
-from npumark.machine import cpu_limits, sensors
+from npumark.machine import cpu_limits
 from npumark.orchestrator import opening, surroundings
 from npumark.orchestrator.awake import KeepAwake
 from npumark.orchestrator.book import Book
@@ -274,15 +274,15 @@ def _measure(run: Measuring, request: RunRequest, interrupts: Interrupts, tell: 
     with interrupts.deferred(), book.journal:
         try:
             with KeepAwake() as awake:
-                book.notes["sleep_held_off"] = awake.state()
-                before = sensors.load_sample()
+                book.parts.notes["sleep_held_off"] = awake.state()
+                book.parts.begin()
                 try:
                     run.overhead()
                     run.run()
                 except KeyboardInterrupt:
                     interrupted = True
-                book.load = sensors.load_between(before, sensors.load_sample())
-                book.notes["sleep_held_off"] = awake.state()
+                book.parts.notes["sleep_held_off"] = awake.state()
+                book.end_part()
             record = book.save()
             if record.payload.complete:
                 book.journal.append("finished", {"at_ns": run.clock.now_ns()})

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
-from npumark.machine import cpu_limits, preconditions
+from npumark.machine import preconditions, sensors
 from npumark.orchestrator.events import Event, Stage
 from npumark.orchestrator.request import RunRequest
 from npumark.orchestrator.worker_env import environment_facts
@@ -19,6 +20,7 @@ Counters = dict[str, int | None]
 
 _WHILE = "throttling_while_measuring"
 _BESIDE = "load_beside_measuring"
+_IN_PART = "_in_a_part"
 
 
 def look(
@@ -53,28 +55,90 @@ def _wait_idle(policy: Policy, window_s: float, tell: Tell) -> bool:
 
 
 def rejoin(first: Environment, again: Environment) -> Environment:
-    """Return a resumed run's environment: noisy where either part was, both parts recorded."""
+    """Return a resumed run's environment: all looks recorded, each check as it was violated
+    first, or else as it was seen first. Noisy where any look was."""
     later = [*first.facts.get("on_resume", []), again.model_dump(mode="json")["checks"]]
+    worse = {
+        name: check
+        for name, check in again.checks.items()
+        if check.violation and not (name in first.checks and first.checks[name].violation)
+    }
+    checks = {**first.checks, **worse}
+    start = first.facts.get("at_start", first.model_dump(mode="json")["checks"])
     return first.model_copy(
         update={
-            "noisy": first.noisy or again.noisy,
+            "checks": checks,
+            "noisy": any(check.violation for check in checks.values()),
             "skipped": first.skipped or again.skipped,
-            "facts": {**first.facts, "on_resume": later},
+            "facts": {**first.facts, "at_start": start, "on_resume": later},
         }
     )
 
 
-class Throttling:
-    """Counts stolen processor time while measuring, over all parts of a run."""
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What was seen while one part of a run measured, from its begin or resumption to its end.
 
-    def __init__(self, before: Mapping[str, int | None]) -> None:
-        self._before = dict(before)
-        self._start = cpu_limits.throttling()
+    ``load`` is ``sensors.load_between``, null where nothing is known of it. ``watched`` says
+    whether the machine's state was to be looked at, ``notes`` how it was measured.
+    """
 
-    def total(self) -> Counters:
-        """Return how far each counter moved; null where it, or an earlier part, is unknown."""
-        moved = cpu_limits.throttling_delta(self._start, cpu_limits.throttling())
-        return {name: _sum(self._before.get(name, 0), delta) for name, delta in moved.items()}
+    load: dict[str, Any] | None
+    watched: bool
+    notes: dict[str, Any]
+
+
+class Parts:
+    """The parts of a run: those before a resumption and, once it has begun, the present one."""
+
+    def __init__(self, earlier: Sequence[Part], *, watched: bool) -> None:
+        self._earlier = tuple(earlier)
+        self._watched = watched
+        self._first: sensors.LoadSample | None = None
+        self.notes: dict[str, Any] = {}
+
+    def begin(self) -> None:
+        """Count from here on."""
+        self._first = sensors.load_sample()
+
+    def seen(self) -> tuple[Part, ...]:
+        """Return every part up to this instant."""
+        if self._first is None:
+            return self._earlier
+        load = sensors.load_between(self._first, sensors.load_sample())
+        return (*self._earlier, Part(load, self._watched, dict(self.notes)))
+
+
+def combined_load(parts: Sequence[Part]) -> dict[str, Any] | None:
+    """Return the load over all parts, shares weighted by the CPU seconds of each; what is not
+    known of one part is not known of the whole. Null where a part has none."""
+    loads = [part.load for part in parts]
+    known = [load for load in loads if load is not None]
+    if not known or len(known) < len(loads):
+        return None
+    if len(known) == 1:
+        return known[0]
+    whole = _total([load.get("cpu_s") for load in known])
+    shares = {
+        name: _mean([(load.get(name), load.get("cpu_s")) for load in known])
+        for name in ("busy", "own", "others", "steal")
+    }
+    return {
+        "seconds": _total([load.get("seconds") for load in known]),
+        "cpu_s": whole,
+        **shares,
+        "why": next((load["why"] for load in known if load.get("why")), None),
+        "throttling": combined_throttling(parts),
+    }
+
+
+def combined_throttling(parts: Sequence[Part]) -> Counters:
+    """Return how far each counter moved in all parts; null where one part does not tell."""
+    told = [_throttling(part) for part in parts]
+    return {
+        name: _total([counters.get(name) for counters in told])
+        for name in dict.fromkeys(name for counters in told for name in counters)
+    }
 
 
 def load_beside(load: Mapping[str, Any] | None, policy: Policy) -> Check:
@@ -86,42 +150,97 @@ def load_beside(load: Mapping[str, Any] | None, policy: Policy) -> Check:
     others = load.get("others") if load else None
     if others is None:
         why = load.get("why") if load else None
-        why = why or "the load was not sampled to the end"
+        why = why or "what ran beside a part of the measurement is not known"
         return Check(value=None, why=why, violation=False)
     return Check(value=others, why=None, violation=others > policy.preconditions.max_busy)
 
 
 def with_observations(
-    environment: Environment,
-    throttled: Counters,
-    facts: Mapping[str, Any],
-    load: Mapping[str, Any] | None,
-    policy: Policy,
+    environment: Environment, parts: Sequence[Part], policy: Policy
 ) -> Environment:
     """Return the environment with what was seen while measuring: throttling is a violation,
-    and so is the load of other programs where the machine's state was to be watched."""
+    and so is the load of other programs where the machine's state was to be watched.
+
+    A run that was noisy in one part is noisy, however quiet or unknown another part was.
+    """
+    load, throttled = combined_load(parts), combined_throttling(parts)
     known = any(count is not None for count in throttled.values())
-    check = Check(
-        value=throttled if known else None,
-        why=None if known else "no throttling counters here",
-        violation=any(count for count in throttled.values()),
-    )
-    seen = {_WHILE: check}
+    seen = {
+        _WHILE: Check(
+            value=throttled if known else None,
+            why=None if known else _why_uncounted(parts),
+            violation=any(count for count in throttled.values()),
+        )
+    }
     if not environment.skipped:
         seen[_BESIDE] = load_beside(load, policy)
+    if len(parts) > 1:
+        worst = _worst(parts, policy)
+        seen |= {f"{n}{_IN_PART}": c for n, c in worst.items() if not _violated(seen.get(n))}
+    checks = {**environment.checks, **seen}
+    facts = {
+        **environment.facts,
+        **(parts[-1].notes if parts else {}),
+        "load_while_measuring": load,
+        "environment_variables": environment_facts(os.environ),
+    }
+    if len(parts) > 1:
+        facts["parts"] = [asdict(part) for part in parts]
     return environment.model_copy(
         update={
-            "checks": {**environment.checks, **seen},
-            "noisy": environment.noisy or any(c.violation for c in seen.values()),
-            "facts": {
-                **environment.facts,
-                **facts,
-                "load_while_measuring": dict(load) if load else None,
-                "environment_variables": environment_facts(os.environ),
-            },
+            "checks": checks,
+            "noisy": any(check.violation for check in checks.values()),
+            "facts": facts,
         }
     )
 
 
-def _sum(first: int | None, second: int | None) -> int | None:
-    return None if first is None or second is None else first + second
+def _worst(parts: Sequence[Part], policy: Policy) -> dict[str, Check]:
+    """Return the checks of the worst part, where one by itself is a violation."""
+    found = {}
+    moved: Counters = {}
+    for counters in map(_throttling, parts):
+        for name, count in counters.items():
+            moved[name] = max((n for n in (moved.get(name), count) if n is not None), default=None)
+    if any(moved.values()):
+        found[_WHILE] = Check(value=moved, why=None, violation=True)
+    shares = [
+        check.value
+        for part in parts
+        if part.watched and (check := load_beside(part.load, policy)).violation
+    ]
+    if shares:
+        found[_BESIDE] = Check(value=max(shares), why=None, violation=True)
+    return found
+
+
+def _why_uncounted(parts: Sequence[Part]) -> str:
+    if not parts:
+        return "nothing has been measured"
+    if any(part.load is None for part in parts):
+        return "what was throttled in a part of the measurement is not known"
+    return "no throttling counters here"
+
+
+def _violated(check: Check | None) -> bool:
+    return check is not None and check.violation
+
+
+def _throttling(part: Part) -> Counters:
+    return dict((part.load or {}).get("throttling") or {})
+
+
+def _total(amounts: Sequence[Any]) -> Any:
+    return None if any(amount is None for amount in amounts) else sum(amounts)
+
+
+def _mean(shares: Sequence[tuple[float | None, float | None]]) -> float | None:
+    """Return the mean of (share, weight) pairs; null where one is."""
+    total = 0.0
+    weights = 0.0
+    for share, weight in shares:
+        if share is None or weight is None:
+            return None
+        total += share * weight
+        weights += weight
+    return total / weights if weights > 0 else None

@@ -17,6 +17,10 @@ import psutil
 import pytest
 
 from npumark.errors import Interrupted, UsageError
+from npumark.machine import sensors
+from npumark.orchestrator import run
+from npumark.orchestrator.events import AttemptEnded
+from npumark.orchestrator.interrupts import Interrupts
 from npumark.orchestrator.journal import read_journal, replay
 from npumark.orchestrator.request import RunRequest
 from npumark.orchestrator.run import execute
@@ -166,6 +170,42 @@ def test_spacing_is_kept_through_a_kill(bench: Any, await_line: Await) -> None:
     starts = [a.started_ns for a in entry.attempts]
     assert [a.n for a in entry.attempts] == [1, 2, 3, 4]
     assert all(later - earlier >= 3_000_000_000 for earlier, later in pairwise(starts))
+
+
+def test_what_disturbed_the_first_part_is_told_of_the_whole(
+    bench: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither the loudness of an earlier part nor its share is lost with its process."""
+    bench.rules["max_busy"] = "0.2"
+    between = sensors.load_between
+
+    def loud(first: Any, last: Any) -> dict[str, Any]:
+        return {**between(first, last), "cpu_s": 60.0, "others": share}
+
+    monkeypatch.setattr(sensors, "load_between", loud)
+    interrupts = Interrupts()
+    monkeypatch.setattr(run, "Interrupts", lambda: interrupts)
+
+    def stop_after_one(event: object) -> None:
+        if isinstance(event, AttemptEnded):
+            interrupts.trigger()
+
+    share = 0.5
+    partial = execute(bench.request(workloads=(NET,)), stop_after_one, policy=bench.policy)
+    assert partial.exit_code == 130
+    assert partial.record.payload.environment.noisy
+    lines = read_journal(bench.runs()[0] / "journal.jsonl")
+    kept = [line.body["parts"] for line in lines if line.kind in ("attempt", "parts")]
+    assert [[part["load"]["others"] for part in parts] for parts in kept] == [[0.5]] * len(kept)
+    assert len(kept) == 2
+    share = 0.0
+    interrupts.count = 0
+    payload = bench.check(resume(bench).path)
+    assert payload.complete
+    assert payload.environment.checks["load_beside_measuring"].value == 0.25
+    assert [p["load"]["others"] for p in payload.environment.facts["parts"]] == [0.5, 0.0]
+    assert payload.environment.noisy
+    assert "noisy" in payload.warnings
 
 
 @pytest.fixture
