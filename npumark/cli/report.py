@@ -46,13 +46,23 @@ def show(record: Record, path: Path, *, as_json: bool) -> None:
     import sys
 
     from npumark.record.files import encode
+    from npumark.record.history import run_folder
     from npumark.report.page import page_of
     from npumark.report.terminal import render
 
     if as_json:
         output.put(encode(record).decode())
         return
-    output.put(render(record, page_of(sys.stdout), catalog=_catalog(), where=path))
+    logs = run_folder(record.payload.run_id).logs
+    output.put(
+        render(
+            record,
+            page_of(sys.stdout),
+            catalog=_catalog(),
+            where=path,
+            logs=logs if logs.is_dir() else None,
+        )
+    )
 
 
 def _catalog() -> Catalog:

@@ -65,8 +65,7 @@ WARNINGS: dict[str, Advice] = {
         "The machine's state was not looked at.", "Run without --skip-preconditions."
     ),
     "attempts_died": Advice(
-        "Attempts crashed, hung or gave no result while others of the same entry succeeded.",
-        "Those attempts are listed below; updating the runtime or driver may help.",
+        "Attempts crashed, hung or gave no result.", "Each is named below, with its reason."
     ),
     "slow_tail": Advice(
         "Some figures have calls far slower than their median call, which the robust CV does not "
@@ -99,8 +98,11 @@ WARNINGS: dict[str, Advice] = {
 ENTRIES: dict[str, Advice] = {
     "crashed": Advice(
         "The worker process died; the run went on without it.",
-        "The record keeps the end of its log. Update the runtime or the driver, then try the "
-        "entry alone with --engine and --workload.",
+        "Update the runtime or the driver, then try the entry alone with --engine and --workload.",
+    ),
+    "out_of_memory": Advice(
+        "A worker ran out of memory; the run went on without it.",
+        "Close other programs, then try the entry alone with --engine and --workload.",
     ),
     "timeout": Advice(
         "It did not finish in time and was stopped.",
@@ -108,7 +110,7 @@ ENTRIES: dict[str, Advice] = {
     ),
     "no_result": Advice(
         "The worker ended without giving a result.",
-        "The record keeps the end of its log; free memory may have run out.",
+        "Try the entry alone with --engine and --workload.",
     ),
     "wrong_device": Advice(
         "Too much of the work ran on another device than the one asked for.",
@@ -153,7 +155,13 @@ ENTRIES: dict[str, Advice] = {
     "unsupported": Advice("The engine cannot run this encoding; that is no fault of the machine."),
 }
 """Why an entry does not count, by its ``why_not`` (a status or a reason code), worst first.
-``screened`` is missing by design: an encoding too slow to lead is a result."""
+``out_of_memory`` is a crash whose reason says so. ``screened`` is missing by design: an encoding
+too slow to lead is a result."""
+
+NOT_ASKED_FOR = Advice(
+    "An engine's delivered figure is of the networks that were asked for alone, and is not ranked."
+)
+"""``delivered_partial`` where nothing that is missing was part of the run."""
 
 
 def advice(table: dict[str, Advice], code: str) -> Advice:

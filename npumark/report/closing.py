@@ -20,7 +20,7 @@ _STAGES = {
     "accuracy": "accuracy passes",
     "placement": "placement runs",
     "process": "starting workers",
-    "unfinished": "attempts that died",
+    "unfinished": "attempts without a figure",
     "discover": "finding engines",
     "pack": "checking the pack",
     "preconditions": "watching the machine",
@@ -59,7 +59,12 @@ def time_spent(sheet: Sheet, run: Payload) -> None:
     sheet.heading(f"Where the time went: {duration(total / 1e9)}")
     lead = max(map(width_of, spent))
     for name, ns in sorted(spent.items(), key=lambda item: -item[1]):
-        words = f"{name.ljust(lead)}  {percent(ns / total):>6}  {duration(ns / 1e9):>8}"
+        took = f"{percent(ns / total):>6}  {duration(ns / 1e9):>8}"
+        words = f"{name.ljust(lead)}  {took}"
+        if not sheet.page.fits(2 + width_of(words)):
+            sheet.line(name, indent=2)
+            sheet.line(took, indent=4)
+            continue
         drawn = bar(ns / total, _BAR, unicode=sheet.page.unicode)
         if not sheet.page.fits(2 + width_of(words) + 2 + _BAR):
             drawn = ""

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from npumark.gates.measures import MEASURES
 from npumark.record.model import Entry, Payload
 from npumark.report.catalog import Catalog
-from npumark.report.processors import label, reason, state
-from npumark.report.sheet import BAD, DIM, GOOD, STRONG, WARN, Column, Part, Row, Sheet
-from npumark.report.words import DASH, figure, margin, percent, tops
+from npumark.report.entries import deaths, gate_margin, label, reason, stability, state
+from npumark.report.sheet import DIM, GOOD, STRONG, WARN, Column, Part, Row, Sheet
+from npumark.report.words import DASH, figure, percent, tops
 
 _COLUMNS = (
     Column("", right=False),
@@ -66,8 +65,8 @@ def _row(entry: Entry, name: str, role: str, *, chosen: bool, outlier: bool) -> 
         (f"{'*' if chosen else ' '} {name}", GOOD if chosen else ""),
         figure(entry.figure.ips if entry.figure else None),
         tops(entry.figure.tops if entry.figure else None),
-        _gate(entry),
-        _stability(entry),
+        gate_margin(entry),
+        stability(entry),
         _place(entry, role),
     )
     notes = []
@@ -75,29 +74,10 @@ def _row(entry: Entry, name: str, role: str, *, chosen: bool, outlier: bool) -> 
         notes.append("A screened encoding's single attempt was faster than this median.")
     if entry.stats.unstable:
         notes.append("Unstable: the attempts differ by more than 5 % (robust CV).")
-    if entry.crashed_attempts:
-        dead = ", ".join(str(c.attempt) for c in entry.crashed_attempts)
-        notes.append(f"Attempt {dead} crashed: {entry.crashed_attempts[0].why}")
+    notes += deaths(entry)
     if not entry.counts and not entry.stats.screened:
         notes.append(f"{state(entry)}: {reason(entry)}")
     return Row(cells, (" ".join(notes), WARN) if notes else None)
-
-
-def _gate(entry: Entry) -> Part:
-    gate = entry.gates.standard
-    if gate is None:
-        return (DASH, DIM)
-    unit = MEASURES[gate.binding].unit if gate.binding in MEASURES else ""
-    return (margin(gate.binding, gate.margin, unit), GOOD if gate.passed else BAD)
-
-
-def _stability(entry: Entry) -> Part:
-    stats = entry.stats
-    if stats.screened:
-        return ("screened", DIM)
-    if stats.attempts < 2 or stats.robust_cv is None:
-        return (DASH, DIM)
-    return (percent(stats.robust_cv), WARN if stats.unstable else "")
 
 
 def _place(entry: Entry, role: str) -> Part:

@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from npumark.record.model import Delivered, EngineRecord, Entry, Payload, Processor
 from npumark.report.catalog import Catalog
 from npumark.report.charts import bar
-from npumark.report.page import width_of
+from npumark.report.entries import deaths, gate_margin, label, reason, stability, state
+from npumark.report.page import Page, width_of
 from npumark.report.sheet import DIM, GOOD, STRONG, WARN, Part, Sheet
 from npumark.report.words import DASH, count, percent, shape, tops
 
@@ -42,7 +43,12 @@ class _Bar:
         self.label = f"{label(entry)}, screened" if screened else label(entry)
         self.tops = entry.figure.tops if entry.figure else None
         self.counts = entry.counts
-        self.note = "" if entry.counts or screened else f"{state(entry)}: {reason(entry)}"
+        self.margin = gate_margin(entry)
+        self.cv: Part = (DASH, DIM) if screened else stability(entry)
+        notes = deaths(entry)
+        if not entry.counts and not screened:
+            notes.append(f"{state(entry)}: {reason(entry)}")
+        self.note = " ".join(notes)
 
 
 def _engine(sheet: Sheet, run: Payload, engine: EngineRecord, catalog: Catalog) -> None:
@@ -140,42 +146,49 @@ def _rank(entry: Entry) -> tuple[bool, float]:
 
 
 def _chart(sheet: Sheet, bars: list[_Bar], best: float) -> None:
-    """Add a bar per format. All engines share one scale, so that their bars compare."""
+    """Add a bar per format, with its gate margin and CV. All engines share one scale, so that
+    their bars compare."""
     if not bars:
         return
     page = sheet.page
-    lead = max(width_of(page.plain(b.label)) for b in bars)
-    value = max(width_of(tops(b.tops)) for b in bars)
-    room = (page.width or 80) - 4 - lead - 2 - value - 2
+    lead = _widest("", *(b.label for b in bars), page=page)
+    value = _widest("TOPS", *(tops(b.tops) for b in bars), page=page)
+    slack = _widest("gate margin", *(b.margin[0] for b in bars), page=page)
+    cv = _widest("CV", *(b.cv[0] for b in bars), page=page)
+    room = (page.width or 80 + slack + cv) - 4 - lead - value - slack - cv - 4 * 2
     stacked = room < 8
     width = min(_WIDEST_BAR, (page.width or 80) - 6 if stacked else room)
+    if not stacked:
+        titles = f"{'TOPS':>{value}}  {'gate margin':{slack}}  {'CV':>{cv}}"
+        sheet.line((f"{'':{lead}}  {titles}", DIM), indent=4)
     for b in bars:
         name = page.plain(b.label)
         drawn = (
             "" if b.tops is None or not best else bar(b.tops / best, width, unicode=page.unicode)
         )
-        value_ = tops(b.tops).rjust(value)
         style = "cyan" if b.counts else DIM
         if stacked:
-            sheet.line(f"{name} {value_.strip()}", indent=4)
+            sheet.parts([name, f"{tops(b.tops)} TOPS" if b.tops is not None else DASH], indent=4)
+            if b.tops is not None:
+                told = (f"margin {b.margin[0]}", b.margin[1]), (f"CV {b.cv[0]}", b.cv[1])
+                sheet.parts(told, indent=6)
             if drawn:
                 sheet.line((drawn, style), indent=4)
         else:
-            sheet.line(f"{name.ljust(lead)}  {value_}  ", (drawn, style), indent=4)
+            sheet.line(
+                f"{_padded(name, lead, page)}  {tops(b.tops):>{value}}  ",
+                (f"{_padded(b.margin[0], slack, page)}  ", b.margin[1]),
+                (f"{b.cv[0]:>{cv}}  ", b.cv[1]),
+                (drawn, style),
+                indent=4,
+            )
         if b.note:
             sheet.say(b.note, indent=6, hang=2, style=DIM)
 
 
-def label(entry: Entry) -> str:
-    """Return the format an entry ran in, or the declared one where it never ran."""
-    return entry.declared_format if entry.figure is None else entry.label
+def _widest(*texts: str, page: Page) -> int:
+    return max(width_of(page.plain(text)) for text in texts)
 
 
-def state(entry: Entry) -> str:
-    """Return what became of an entry that does not count, in a word or two."""
-    return "not counted" if entry.figure is not None else entry.status.replace("_", " ")
-
-
-def reason(entry: Entry) -> str:
-    """Return in words why ``entry`` does not count."""
-    return entry.why or (entry.why_not or entry.status).replace("_", " ")
+def _padded(text: str, width: int, page: Page) -> str:
+    return text + " " * (width - width_of(page.plain(text)))

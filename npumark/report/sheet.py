@@ -199,12 +199,13 @@ class Sheet:
 
 
 def _together(text: str, room: int) -> str:
-    """Return ``text`` with commands in backticks held together where they fit on one line."""
+    """Return ``text`` with commands in backticks held together where they fit on one line with
+    the mark that follows."""
 
     def hold(match: re.Match[str]) -> str:
         return match[0].replace(" ", _HOLD) if len(match[0]) <= room else match[0]
 
-    return re.sub(r"`[^`]+`", hold, text)
+    return re.sub(r"`[^`]+`\S*", hold, text)
 
 
 def _split(part: Part) -> tuple[str, str]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from npumark.machine.preconditions import violations
 from npumark.record.model import Payload
-from npumark.report.advice import NOT_COMPARABLE, WARNINGS, advice
+from npumark.report.advice import NOT_ASKED_FOR, NOT_COMPARABLE, WARNINGS, advice
 from npumark.report.sheet import BAD, DIM, GOOD, STRONG, WARN, Sheet
+from npumark.report.words import plainly
 
 _TOLD_ABOVE = frozenset({"noisy", "preconditions_skipped"})
 
@@ -17,7 +18,7 @@ def headline(sheet: Sheet, run: Payload) -> None:
         if run.score.unstable:
             sheet.say("Unstable: its attempts differ by more than noise should.", style=WARN)
     else:
-        sheet.say(f"No score: {run.score_why or 'the reason was not recorded'}", style=BAD)
+        sheet.say(f"No score: {plainly(run.score_why or 'the reason was not recorded')}", style=BAD)
     series = [
         f"{run.suite.edition} weights",
         f"suite {run.suite.name} {run.suite.version}",
@@ -55,7 +56,19 @@ def standing(sheet: Sheet, run: Payload) -> None:
     if told:
         sheet.heading("Take note")
         for code in told:
-            sheet.say(f"- {advice(WARNINGS, code)}", hang=2)
+            partial = code == "delivered_partial" and not _lost_a_network(run)
+            sheet.say(f"- {NOT_ASKED_FOR if partial else advice(WARNINGS, code)}", hang=2)
+
+
+def _lost_a_network(run: Payload) -> bool:
+    """Whether a network that is missing from a delivered figure was part of the run."""
+    planned = {(e.engine, e.workload) for e in run.entries}
+    return any(
+        (engine.id, network) in planned
+        for engine in run.engines
+        if engine.delivered is not None
+        for network in engine.delivered.missing
+    )
 
 
 def _noise(sheet: Sheet, run: Payload) -> None:

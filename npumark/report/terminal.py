@@ -21,11 +21,13 @@ def render(
     *,
     catalog: Catalog | None = None,
     where: Path | None = None,
+    logs: Path | None = None,
 ) -> str:
     """Return the report of ``record``, laid out for ``page``.
 
-    ``catalog`` tells the workloads' names; ``where`` is the record's path. Every figure is
-    the record's own: nothing is computed here but ratios of figures and layout.
+    ``catalog`` tells the workloads' names; ``where`` is the record's path, ``logs`` the folder
+    of the workers' logs. Every figure is the record's own: nothing is computed here but ratios
+    of figures and layout.
     """
     run = record.payload
     known = catalog or Catalog()
@@ -34,7 +36,7 @@ def render(
     standing(sheet, run)
     processors(sheet, run, known)
     networks(sheet, run, known)
-    failures(sheet, run)
+    failures(sheet, run, logs)
     closing.harness(sheet, run)
     closing.time_spent(sheet, run)
     closing.measured_and_derived(sheet)

@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import math
+import re
 
+from npumark.gates.measures import MEASURES
 from npumark.score.labels import tops_text
 
 DASH = "—"
 
 _NAMES = {"snr_db": "SNR", "kl": "KL", "miou": "mIoU", "miou_decisive": "mIoU decisive"}
 """Measures that people write otherwise than with words in place of underscores."""
+
+_MEASURE = re.compile(rf"\b({'|'.join(sorted(MEASURES, key=len, reverse=True))})\b")
+_BEYOND = re.compile(
+    rf"(?P<name>{_MEASURE.pattern}) (?P<value>[-+.\de]+)(?: (?P<unit>[a-zA-Z]+))? is "
+    r"(?P<side>below|above) the bound (?P<bound>[-+.\de]*\d)(?: (?P=unit))?"
+)
+"""A broken bound, as ``gates.judge`` tells it."""
 
 
 def figure(value: float | None) -> str:
@@ -74,8 +83,26 @@ def margin(measure: str | None, slack: float | None, unit: str) -> str:
     """Return a gate's margin with its measure's name: ``SNR +9.7 dB``, or a dash."""
     if measure is None or slack is None:
         return DASH
-    name = _NAMES.get(measure, measure.replace("_", " "))
-    return f"{name} {slack:+.3g} {unit}".rstrip()
+    return f"{_name(measure)} {slack:+.3g} {unit}".rstrip()
+
+
+def plainly(text: str) -> str:
+    """Return a recorded reason as people write it: measures by their names, three digits."""
+    return _MEASURE.sub(lambda match: _name(match[0]), _BEYOND.sub(_bound, text))
+
+
+def _name(measure: str) -> str:
+    return _NAMES.get(measure, measure.replace("_", " "))
+
+
+def _bound(match: re.Match[str]) -> str:
+    unit = f" {match['unit']}" if match["unit"] else ""
+    value, bound = match["value"], match["bound"]
+    # As many digits as tell the two apart: a value beyond its bound must not look equal to it.
+    short = next(
+        (t for n in (3, 4, 5) if (t := f"{float(value):.{n}g}") != f"{float(bound):.{n}g}"), value
+    )
+    return f"{_name(match['name'])} {short} is {match['side']} the bound of {bound}{unit}"
 
 
 def shape(workload: str) -> str:

@@ -81,7 +81,8 @@ def test_a_gate_failure_shows_its_margin_and_does_not_count(make_record: Make) -
     text = render(make_record(), Page(), catalog=TITLES)
     assert "ResNet-50" in text
     assert "SNR -3.25 dB" in text
-    assert "snr_db 16.75 dB is below the bound 20 dB" in text
+    assert "SNR 16.8 is below the bound of 20 dB" in text
+    assert "snr_db" not in text
     assert re.search(r"\* INT8 .*\n\s+W8 .*SNR -3.25", text)
 
 
@@ -92,6 +93,107 @@ def test_failures_come_with_the_end_of_the_log_and_advice(make_record: Make) -> 
     assert "Update the runtime or the driver" in flat(text)
 
 
+DEAD = {"figure": None, "counts": False, "format": None}
+
+
+def attempts(*endings: tuple[str, str | None, str | None]) -> list[dict[str, Any]]:
+    empty = dict.fromkeys(("observed", "placement", "measurement", "pid_exit"))
+    return [
+        {"n": n, "status": status, "why": why, "log_tail": log, **empty}
+        | {"started_ns": n, "wall_ns": 3, "seed": 1}
+        for n, (status, why, log) in enumerate(endings, 1)
+    ]
+
+
+def test_what_died_is_said_once_and_by_its_right_name(make_record: Make, make_entry: Any) -> None:
+    segv, none = "the worker died: SIGSEGV", "the worker ended without a result"
+    trace = 'Fatal Python error: Segmentation fault\n\n  File "a.py", line 2 in go\n'
+    trace += "\nExtension modules: x\n"
+    entries = [
+        make_entry("ort-cpu", "resnet50", "fp32", None, status="crashed", why_not="crashed")
+        | DEAD
+        | {
+            "why": segv,
+            "crashed_attempts": [{"attempt": 1, "why": segv}],
+            "attempts": attempts(("crashed", segv, trace)),
+        },
+        make_entry("ort-cpu", "peak-512x2048x8", "fp32", None, status="no_result")
+        | DEAD
+        | {
+            "why": none,
+            "why_not": "no_result",
+            "crashed_attempts": [{"attempt": 1, "why": none}],
+            "attempts": attempts(("no_result", none, None)),
+        },
+        make_entry("ort-cpu", "peak-512x2048x8", "int8-u8s8", 0.8)
+        | {
+            "crashed_attempts": [{"attempt": 2, "why": none}, {"attempt": 3, "why": none}],
+            "attempts": attempts(("ok", None, None), *[("no_result", none, None)] * 2),
+        },
+    ]
+    record = make_record(entries=entries, warnings=["attempts_died"])
+    text = render(record, Page(), logs=Path("/runs/x/logs"))
+    assert text.count(segv) == 2  # in the table, and among what was not measured
+    assert "succeeded" not in text
+    assert not re.search(r"crashed: the worker ended", text)
+    assert f"Attempts 2, 3 gave no result: {none}." in text
+    assert "| Fatal Python error: Segmentation fault\n" in text
+    assert "a.py" not in text
+    assert "Extension modules" not in text
+    assert "Logs: /runs/x/logs" in text
+
+
+def test_lack_of_memory_is_not_the_drivers_fault(make_record: Make, make_entry: Any) -> None:
+    why = "the runtime ran out of memory"
+    trace = f'Traceback (most recent call last):\n  File "a.py"\nErr: {why}\n'
+    entry = make_entry("ort-cpu", "resnet50", "fp32", None, status="crashed", why_not="crashed")
+    entry |= DEAD | {"why": why, "attempts": attempts(("crashed", why, trace))}
+    text = render(make_record(entries=[entry]), Page())
+    assert "out of memory: 1 entry" in text
+    assert "Close other programs" in text
+    assert "driver" not in text
+    assert "| " not in text  # the log says no more than the reason
+
+
+def test_networks_that_were_not_asked_for_did_not_fail(make_record: Make) -> None:
+    entries = [e.model_dump() for e in make_record().payload.entries]
+    record = make_record(warnings=["delivered_partial"])
+    assert "See below what failed" in render(record, Page())
+    asked = [e for e in entries if e["workload"] != "granite-30m"]
+    text = render(make_record(warnings=["delivered_partial"], entries=asked), Page())
+    assert "See below what failed" not in text
+    assert "that were asked for alone" in flat(text)
+
+
+@pytest.mark.parametrize("width", [40, 80])
+def test_each_format_of_the_peak_shows_its_margin_and_cv(make_record: Make, width: int) -> None:
+    text = flat(render(make_record(), Page(width=width)).partition("Networks")[0])
+    assert re.search(r"FP32 0\.17 .*?SNR \+9\.7 dB (CV )?0\.4 %", text)
+    assert "margin" in text
+
+
+@pytest.mark.parametrize("width", [30, 40, 80])
+def test_no_length_of_time_is_torn_apart(make_record: Make, width: int) -> None:
+    spent = {"loop": 6_700_000_000, "spacing": 6_700_000_000}
+    environment = {"checks": {}, "noisy": False, "skipped": False, "facts": {"spent_ns": spent}}
+    text = render(make_record(environment=environment), Page(width=width))
+    assert len(re.findall(r"\d 6\.7 s|%\s+6\.7 s", text)) == 2
+    assert all(width_of(x) <= max(width, 40) for x in text.splitlines())
+
+
+def test_the_mark_after_a_command_stays_with_it(make_record: Make) -> None:
+    for run_id in ("x" * n for n in range(15, 30)):
+        text = render(make_record(run_id=run_id), Page(width=40), where=Path("/r.json"))
+        assert ".\n" not in [line.strip() + "\n" for line in text.splitlines()]
+        last = text.partition("Recompute every")[2]
+        assert all(width_of(x) <= 40 for x in last.splitlines())
+
+
+def test_an_attempt_that_the_user_stopped_did_not_die(make_record: Make) -> None:
+    text = render(make_record(where_time_went_ns={"unfinished": 10**9}), Page())
+    assert "attempts without a figure" in text
+
+
 def test_an_engine_without_a_peak_says_why(make_record: Make, make_engine: Any) -> None:
     engine = make_engine("ort-cpu", "ONNX Runtime", 1.0, None) | {"peak": None}
     entries = [e.model_dump() for e in make_record().payload.entries if e.engine == "ort-cpu"]
@@ -99,7 +201,7 @@ def test_an_engine_without_a_peak_says_why(make_record: Make, make_engine: Any) 
     entries = [e | (bad if e["workload"].startswith("peak") else {}) for e in entries]
     text = render(make_record(engines=[engine], entries=entries), Page())
     assert re.search(r"peak\s+—\s+no configuration of the peak test counted", text)
-    assert "snr_db is low" in text
+    assert "SNR is low" in text
 
 
 def test_an_engine_the_peak_test_skipped_says_so(make_record: Make, make_engine: Any) -> None:
@@ -140,7 +242,7 @@ def test_two_encodings_of_one_format_are_told_apart(make_record: Make, make_entr
 
 def test_all_engines_share_one_scale(make_record: Make) -> None:
     text = render(make_record(), Page(width=80))
-    bars = [len(m) for m in re.findall(r"INT8 +0\.\d+ +(█+)", text)]
+    bars = [len(m) for m in re.findall(r"INT8 +0\.\d+ +SNR \S+ dB +0\.4 % +(█+)", text)]
     assert bars[1] == pytest.approx(0.9 * bars[0], abs=1)
 
 

@@ -81,3 +81,21 @@ def test_a_bar_is_never_longer_than_its_share_nor_invisible(
 def test_a_share_out_of_range_is_refused(share: float) -> None:
     with pytest.raises(ValueError, match="between 0 and 1"):
         bar(share, 10, unicode=True)
+
+
+@pytest.mark.parametrize(
+    ("recorded", "said"),
+    [
+        ("snr_db -1.32983 dB is below the bound 20 dB", "SNR -1.33 is below the bound of 20 dB"),
+        ("snr_db 19.9961 dB is below the bound 20 dB", "SNR 19.996 is below the bound of 20 dB"),
+        ("kl 0.512345 nat is above the bound 0.5 nat", "KL 0.512 is above the bound of 0.5 nat"),
+        (
+            "cosine_mean 0.5 is below the bound 0.99; flips 3 samples is above the bound 1 samples",
+            "cosine mean 0.5 is below the bound of 0.99; flips 3 is above the bound of 1 samples",
+        ),
+        ("snr_db is not a finite number", "SNR is not a finite number"),
+        ("the worker died: SIGSEGV", "the worker died: SIGSEGV"),
+    ],
+)
+def test_reasons_are_written_as_people_write_them(recorded: str, said: str) -> None:
+    assert words.plainly(recorded) == said
