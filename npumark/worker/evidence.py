@@ -6,12 +6,16 @@ could not tell, with the reason; the finished measurement stands.
 
 from __future__ import annotations
 
+import json
 import math
 import traceback
+from dataclasses import asdict, replace
 
 from npumark.engines.base import Array, Engine, LoadRequest, Session
 from npumark.errors import EngineError, WrongDevice
 from npumark.worker.protocol import Observed, Placement
+
+MAX_DETAILS_BYTES = 4 << 20
 
 
 def read_back(session: Session, runtime: str) -> tuple[Observed, str | None]:
@@ -21,7 +25,7 @@ def read_back(session: Session, runtime: str) -> tuple[Observed, str | None]:
     """
     why = None
     try:
-        observed = session.observed()
+        observed = storable(session.observed())
     except WrongDevice:
         raise
     except Exception as fault:  # noqa: BLE001 - a finished measurement outlives its evidence
@@ -40,6 +44,20 @@ def read_back(session: Session, runtime: str) -> tuple[Observed, str | None]:
     except Exception:  # noqa: BLE001 - nothing more is asked of it
         traceback.print_exc()
     return observed, why
+
+
+def storable(observed: Observed) -> Observed:
+    """Return ``observed``; without its details, and with the reason, where a record cannot hold
+    those. Raises ValueError or TypeError where it cannot hold the rest."""
+    bare = replace(observed, details={})
+    json.dumps(asdict(bare), allow_nan=False)
+    try:
+        size = len(json.dumps(observed.details, allow_nan=False))
+    except (ValueError, TypeError, RecursionError) as fault:
+        return replace(bare, details={"why": f"JSON cannot hold the details: {fault}"[:300]})
+    if size > MAX_DETAILS_BYTES:
+        return replace(bare, details={"why": f"the details took {size} bytes"})
+    return observed
 
 
 def prove_placement(

@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from npumark.engines.virtual import VirtualSession
 from npumark.errors import EngineError, WrongDevice
 from npumark.gates.draw import drawn
-from npumark.worker.__main__ import carry_out
+from npumark.worker.__main__ import _encode, carry_out
 from npumark.worker.protocol import Job, decode_result
 
 
@@ -282,6 +283,22 @@ class TestEvidenceThatCannotBeRead:
         monkeypatch.setattr("npumark.engines.virtual.VirtualSession.observed", fail)
         assert tiny.run().status == "wrong_device"
 
+    @pytest.mark.parametrize(
+        "details", [{"x": float("nan")}, {"x": object()}, {"x": "y" * (5 << 20)}]
+    )
+    def test_details_that_a_record_cannot_hold_are_left_out(
+        self, tiny: Any, monkeypatch: pytest.MonkeyPatch, details: dict[str, Any]
+    ) -> None:
+        told = VirtualSession.observed
+        monkeypatch.setattr(
+            VirtualSession, "observed", lambda self: replace(told(self), details=details)
+        )
+        result = decode_result(_encode(tiny.run()))
+        assert result.status == "ok"
+        assert result.observed.precision == "FP32"
+        assert list(result.observed.details) == ["why"]
+        assert result.placement.verdict == "proved"
+
     def test_a_session_that_fails_at_closing_costs_nothing(
         self, tiny: Any, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -361,8 +378,6 @@ def test_overhead_is_measured_on_the_engine_itself(tiny: Any) -> None:
 
 
 def test_what_json_cannot_hold_is_a_crash_and_not_a_lost_result(tiny: Any) -> None:
-    from npumark.worker.__main__ import _encode
-
     result = tiny.run()
     odd = replace(result, observed=replace(result.observed, details={"x": float("nan")}))
     assert decode_result(_encode(odd)).status == "crashed"
