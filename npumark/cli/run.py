@@ -203,7 +203,7 @@ def _measure(request: RunRequest, as_json: bool) -> int:
     from npumark.orchestrator.run import execute
     from npumark.report.live import LiveView
 
-    with LiveView(sys.stderr) as view:
+    with LiveView(sys.stderr, quick=request.quick) as view:
         outcome = execute(request, view)
     show(outcome.record, request.out or outcome.path, as_json=as_json)
     if as_json and outcome.exit_code == INTERRUPTED:

@@ -38,17 +38,20 @@ class _Console(Console):
 
 class LiveView:
     """A listener to a run's events; use it as a context manager, so that the terminal is left
-    as it was found whatever happens."""
+    as it was found whatever happens. ``quick``: each entry has exactly one attempt, so that the
+    number of those left is no lower bound."""
 
     def __init__(
         self,
         stream: IO[str],
         page: Page | None = None,
         *,
+        quick: bool = False,
         clock_ns: Callable[[], int] = time.monotonic_ns,
         wall: Callable[[], datetime] = datetime.now,
     ) -> None:
         self._page = page or page_of(stream)
+        self._quick = quick
         self._clock_ns = clock_ns
         self._wall = wall
         self._progress = Progress()
@@ -162,10 +165,13 @@ class LiveView:
         progress = self._progress
         said = count(progress.done, "attempt") + " done"
         if progress.left is not None:
-            said = f"{progress.done} done, {progress.left}+ left"
-        if progress.left_s is not None:
-            until = self._wall() + timedelta(seconds=progress.left_s)
-            said += f" · {duration(progress.left_s)} (until {until:%H:%M})"
+            more = "" if self._quick or not progress.left else "+"
+            said = f"{progress.done} done, {progress.left}{more} left"
+        if progress.projected_s is not None:
+            until = self._wall() + timedelta(seconds=progress.projected_s)
+            said += f" · projected {duration(progress.projected_s)} (until {until:%H:%M})"
+        elif progress.left_s:
+            said += f" · at least {duration(progress.left_s)}"
         room = min(24, (self._page.width or 80) - width_of(said) - 3)
         text = Text()
         if progress.total and room >= 6:

@@ -10,6 +10,7 @@ from npumark.orchestrator.events import (
     AttemptStarted,
     Checked,
     Event,
+    Note,
     PlanMade,
     Saved,
     Stage,
@@ -23,7 +24,9 @@ class Progress:
     """What the events so far add up to.
 
     ``best`` is the fastest attempt that counts, one of the peak test where there is any: whether
-    it is of the peak test, its TOPS and its entry. ``left`` is the scheduler's lower bound.
+    it is of the peak test, its TOPS and its entry. ``left`` is the scheduler's lower bound on
+    the attempts, ``left_s`` that on their time, loading and answers aside. ``walls_ns`` are the
+    wall times of the attempts that have ended.
     """
 
     stage: Stage | None = None
@@ -31,6 +34,7 @@ class Progress:
     done: int = 0
     left: int | None = None
     left_s: float | None = None
+    walls_ns: list[int] = field(default_factory=list)
     best: tuple[bool, float, str] | None = None
     faults: list[str] = field(default_factory=list)
     saved: Saved | None = None
@@ -54,10 +58,23 @@ class Progress:
         """How many attempts the run will have made, at the least."""
         return None if self.left is None else self.done + self.left
 
+    @property
+    def projected_s(self) -> float | None:
+        """How long the attempts that are left take if they are like those that have ended, and
+        never less than the scheduler's bound; None before one has ended or where none is left."""
+        if not self.left or not self.walls_ns:
+            return None
+        alike = self.left * sum(self.walls_ns) / len(self.walls_ns) / 1e9
+        return max(alike, self.left_s or 0.0)
+
     def _ended(self, event: AttemptEnded) -> None:
         self.now = None
         self.done += 1
+        if event.attempt.status != "interrupted":
+            self.walls_ns.append(event.attempt.wall_ns)
         if self.left is not None:
+            if self.left_s is not None:
+                self.left_s *= max(0, self.left - 1) / max(1, self.left)
             self.left = max(0, self.left - 1)
         if event.counts and event.tops is not None:
             found = (event.entry.kind == "peak", event.tops, str(event.entry))
@@ -73,7 +90,7 @@ def words(event: Event, progress: Progress) -> list[Part] | None:
         text = f"plan: {count(len(event.plan) - skipped, 'entry', 'entries')}"
         text += f", {skipped} skipped" if skipped else ""
         if event.estimate_s is not None:
-            text += f", at least {duration(event.estimate_s)}"
+            text += f", at least {duration(event.estimate_s)}; loading and answers come on top"
         return [text]
     if isinstance(event, Checked):
         found = violations(event.environment)
@@ -82,6 +99,8 @@ def words(event: Event, progress: Progress) -> list[Part] | None:
         return ["checks: skipped" if event.environment.skipped else "checks: the machine is quiet"]
     if isinstance(event, AttemptEnded):
         return _ended(event, progress)
+    if isinstance(event, Note):
+        return [(event.text, WARN)]
     if isinstance(event, Stage):
         return [(event.text, DIM)]
     return None

@@ -16,6 +16,7 @@ from npumark.orchestrator.events import (
     AttemptStarted,
     Checked,
     Event,
+    Note,
     PlanMade,
     Saved,
     Stage,
@@ -85,13 +86,18 @@ def test_without_a_terminal_each_attempt_is_one_plain_line() -> None:
     assert lines == [
         "Looking for engines",
         "Making the pack's files",
-        "plan: 2 entries, at least 90 s",
+        "plan: 2 entries, at least 90 s; loading and answers come on top",
         "Watching whether the machine is idle",
         "noisy: its processor is 23% busy: stop other programs, or use --wait-idle",
         "[1/2]  ort-cpu · peak-512x2048x8 · fp32 · 1  0.83 TOPS",
         "[2/2]  openvino-cpu · resnet50 · w8 · 1  crashed  signal 11",
         "Waiting: two attempts start apart",
     ]
+
+
+def test_a_note_is_shown_with_and_without_a_terminal() -> None:
+    for page in (Page(), Page(width=80)):
+        assert "rebuilt in the pack: x" in shown(page, [Note("rebuilt in the pack: x")])
 
 
 def test_a_pipe_cuts_no_reason_however_long() -> None:
@@ -123,11 +129,34 @@ def test_the_status_tells_what_runs_what_is_left_and_what_is_best() -> None:
     found = list(frames(80))
     assert "399.0 MB of 400.0 MB" in found[2]
     assert "30 s  Watching whether the machine is idle" in found[4]
-    assert "0 done, 2+ left · 60 s (until " in found[6]
+    assert "0 done, 2+ left · at least 60 s" in found[6]
     assert "ort-cpu · peak-512x2048x8 · fp32  attempt 1" in found[6]
     assert "best  0.83 TOPS  ort-cpu · peak-512x2048x8 · fp32" in found[7]
     assert "1 fault, last:  openvino-cpu · resnet50 · w8: crashed" in found[9]
     assert "12 s  Waiting" in found[10]
+
+
+def test_the_time_left_is_projected_from_whole_attempts() -> None:
+    slow = attempt(1).model_copy(update={"wall_ns": 12 * SECOND})
+    stopped = attempt(2, "interrupted").model_copy(update={"wall_ns": SECOND})
+    wall = datetime(2026, 11, 30, 21, 0)  # noqa: DTZ001 - a wall clock, as a user reads it
+    for quick, left in ((False, "5+"), (True, "5")):
+        view = LiveView(
+            io.StringIO(), Page(width=80), quick=quick, clock_ns=lambda: 0, wall=lambda: wall
+        )
+        progress = view._progress
+        progress.take(AttemptStarted(PEAK, 1, 0, 6, 30.0))
+        assert progress.projected_s is None
+        progress.take(AttemptEnded(PEAK, slow, 0.83, counts=True, why_not=None))
+        assert progress.projected_s == 5 * 12.0
+        assert f"1 done, {left} left · projected 60 s (until 21:01)" in view._status()[0].plain
+        progress.take(AttemptStarted(PEAK, 2, 1, 5, 300.0))
+        assert progress.projected_s == 300.0  # never below what the spacing alone takes
+        progress.take(AttemptEnded(PEAK, stopped, None, counts=False, why_not="interrupted"))
+        assert progress.walls_ns == [12 * SECOND]
+        progress.take(AttemptStarted(PEAK, 3, 2, 1, 30.0))
+        progress.take(AttemptEnded(PEAK, slow, 0.83, counts=True, why_not=None))
+        assert view._status()[0].plain.endswith("3 done, 0 left")
 
 
 def test_a_peak_is_best_before_any_network() -> None:
