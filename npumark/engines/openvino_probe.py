@@ -61,7 +61,6 @@ def _describe(core: Any, device: str, name: str) -> EngineInfo:
         versions={"openvino": openvino.__version__},
         processor=_processor(core, device),
         variants=(*variants, *derived),
-        extra_variants=("int8-a16w8", "int4"),
         derived_from=derived,
         options={"device": device, "cache": kind != "CPU"},
     )

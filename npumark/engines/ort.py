@@ -52,7 +52,7 @@ TARGETS = (
         providers=("CPUExecutionProvider",),
         variants=("fp32", "fp16", "w8", "int8-u8s8"),
         # Signed activations become the same kernels, after a conversion at load.
-        extra_variants=("int8-s8s8", "int8-a16w8", "int4"),
+        extra_variants=("int8-s8s8",),
     ),
 )
 
