@@ -23,6 +23,13 @@ class Stage:
 
 
 @dataclass(frozen=True, slots=True)
+class Note:
+    """Something the user should know and a passing view must not take away."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class PlanMade:
     plan: tuple[Planned, ...]
     estimate_s: float | None
@@ -62,5 +69,5 @@ class Saved:
     complete: bool
 
 
-Event = Stage | PlanMade | Checked | AttemptStarted | AttemptEnded | Saved
+Event = Stage | Note | PlanMade | Checked | AttemptStarted | AttemptEnded | Saved
 Listener = Callable[[Event], None]

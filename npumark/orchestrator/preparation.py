@@ -9,7 +9,7 @@ from pathlib import Path
 
 from npumark.errors import PackError, UsageError
 from npumark.machine import sensors
-from npumark.orchestrator.events import Event, PlanMade, Stage
+from npumark.orchestrator.events import Event, Note, PlanMade, Stage
 from npumark.orchestrator.interrupts import Interrupts
 from npumark.orchestrator.lists import load_known_crashes, load_ladder
 from npumark.orchestrator.plan import Estimate, Host, estimate, files_read, make_plan
@@ -30,6 +30,7 @@ _STAGES = {
     "verify": ("verify", "Checking the pack"),
     "write": ("materialise", "Making the pack's files"),
 }
+_NAMED = 3
 _STEP = 8 << 20
 """Bytes between two progress events: enough for a smooth bar, few enough to cost nothing."""
 
@@ -87,7 +88,10 @@ def manifest_of(request: RunRequest) -> Manifest:
 
 
 def ensure_pack(manifest: Manifest, plan: tuple[Planned, ...], tell: Tell) -> EnsureResult:
-    """Verify what the plan reads and make what is missing; see ``pack.verify.ensure``."""
+    """Verify what the plan reads and make what is missing; see ``pack.verify.ensure``.
+
+    Files that were damaged and are right again are told of by name.
+    """
     told: dict[str, int] = {}
 
     def progress(step: Progress) -> None:
@@ -98,7 +102,12 @@ def ensure_pack(manifest: Manifest, plan: tuple[Planned, ...], tell: Tell) -> En
             told[step.stage] = step.done
             tell(Stage(name, text, step.done, step.total))
 
-    return ensure(manifest, files_read(plan, manifest), progress)
+    result = ensure(manifest, files_read(plan, manifest), progress)
+    if result.rebuilt:
+        named = "; ".join(fault.text for fault in result.rebuilt[:_NAMED])
+        more = len(result.rebuilt) - _NAMED
+        tell(Note(f"rebuilt in the pack: {named}" + (f"; and {more} more" if more > 0 else "")))
+    return result
 
 
 def missing_bytes(manifest: Manifest, plan: tuple[Planned, ...]) -> int:

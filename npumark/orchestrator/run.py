@@ -188,6 +188,7 @@ def _new(
     with spent.on("preconditions"):
         resident = resident_bytes(prepared.manifest, prepared.plan)
         environment = surroundings.look(request, policy, resident, tell)
+    environment = surroundings.with_rebuilt(environment, pack.rebuilt)
     tell(Checked(environment))
     interrupts.check()
     clock, threads = RunClock.start(), cpu_limits.thread_count()
@@ -218,6 +219,7 @@ def _resumed(
         pack = ensure_pack(manifest, plan, tell)
     with spent.on("preconditions"):
         environment = surroundings.look(request, policy, resident_bytes(manifest, plan), tell)
+    environment = surroundings.with_rebuilt(environment, pack.rebuilt)
     tell(Checked(environment))
     interrupts.check()
     with interrupts.deferred():

@@ -12,6 +12,7 @@ from npumark.machine import preconditions, sensors
 from npumark.orchestrator.events import Event, Stage
 from npumark.orchestrator.request import RunRequest
 from npumark.orchestrator.worker_env import environment_facts
+from npumark.pack.inspection import Fault
 from npumark.policy import Policy
 from npumark.record.model import Check, Environment
 
@@ -21,6 +22,7 @@ Counters = dict[str, int | None]
 _WHILE = "throttling_while_measuring"
 _BESIDE = "load_beside_measuring"
 _IN_PART = "_in_a_part"
+_REBUILT = "pack_files_rebuilt"
 
 
 def look(
@@ -54,6 +56,14 @@ def _wait_idle(policy: Policy, window_s: float, tell: Tell) -> bool:
     return preconditions.wait_idle(policy, window_s, progress=progress)
 
 
+def with_rebuilt(environment: Environment, rebuilt: Sequence[Fault]) -> Environment:
+    """Return the environment with the pack files that were damaged and are right again."""
+    if not rebuilt:
+        return environment
+    files = [{"path": fault.path, "was": fault.kind} for fault in rebuilt]
+    return environment.model_copy(update={"facts": {**environment.facts, _REBUILT: files}})
+
+
 def rejoin(first: Environment, again: Environment) -> Environment:
     """Return a resumed run's environment: all looks recorded, each check as it was violated
     first, or else as it was seen first. Noisy where any look was."""
@@ -65,12 +75,16 @@ def rejoin(first: Environment, again: Environment) -> Environment:
     }
     checks = {**first.checks, **worse}
     start = first.facts.get("at_start", first.model_dump(mode="json")["checks"])
+    facts = {**first.facts, "at_start": start, "on_resume": later}
+    rebuilt = [*first.facts.get(_REBUILT, []), *again.facts.get(_REBUILT, [])]
+    if rebuilt:
+        facts[_REBUILT] = rebuilt
     return first.model_copy(
         update={
             "checks": checks,
             "noisy": any(check.violation for check in checks.values()),
             "skipped": first.skipped or again.skipped,
-            "facts": {**first.facts, "at_start": start, "on_resume": later},
+            "facts": facts,
         }
     )
 

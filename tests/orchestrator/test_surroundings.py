@@ -7,7 +7,15 @@ from typing import Any
 import pytest
 
 from npumark.machine.preconditions import violations
-from npumark.orchestrator.surroundings import Part, Parts, load_beside, rejoin, with_observations
+from npumark.orchestrator.surroundings import (
+    Part,
+    Parts,
+    load_beside,
+    rejoin,
+    with_observations,
+    with_rebuilt,
+)
+from npumark.pack.inspection import Fault
 from npumark.policy import load_policy
 from npumark.record.model import Check, Environment
 
@@ -147,3 +155,13 @@ def test_a_violation_of_any_look_stays(first: bool) -> None:
     assert both.facts["at_start"]["cpu_busy"]["value"] == 0.1
     assert rejoin(both, look(0.3, False)).checks == both.checks
     assert not rejoin(look(0.1, False), look(0.2, False)).noisy
+
+
+def test_files_rebuilt_before_any_part_are_recorded() -> None:
+    fault = Fault("a/x.bin", "changed", "a/x.bin has other bytes")
+    told = [{"path": "a/x.bin", "was": "changed"}]
+    one = with_rebuilt(QUIET, [fault])
+    assert one.facts["pack_files_rebuilt"] == told
+    assert rejoin(one, QUIET).facts["pack_files_rebuilt"] == told
+    assert rejoin(one, one).facts["pack_files_rebuilt"] == told * 2
+    assert with_rebuilt(QUIET, []) == QUIET

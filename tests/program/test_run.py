@@ -14,7 +14,8 @@ import pytest
 from npumark.errors import NothingToMeasure, PackError, SetupError, UsageError
 from npumark.machine import sensors
 from npumark.orchestrator import measuring as loop
-from npumark.orchestrator.events import AttemptEnded, AttemptStarted, Checked, Saved
+from npumark.orchestrator import preparation
+from npumark.orchestrator.events import AttemptEnded, AttemptStarted, Checked, Note, Saved
 from npumark.orchestrator.interrupts import Interrupts
 from npumark.orchestrator.jobs import JobMaker
 from npumark.orchestrator.journal import Journal
@@ -22,7 +23,9 @@ from npumark.orchestrator.lock import measuring
 from npumark.orchestrator.run import dry_run, execute
 from npumark.orchestrator.survey import survey
 from npumark.pack import store
+from npumark.pack.inspection import Fault
 from npumark.pack.manifest import load_manifest
+from npumark.pack.verify import EnsureResult, ensure
 from npumark.record.files import read_record
 from npumark.record.model import Payload
 from npumark.record.samples import check_samples
@@ -297,6 +300,23 @@ def test_a_changed_file_runs_and_is_not_comparable(bench: Any) -> None:
     assert not payload.suite.verified
     assert "fp32.onnx" in (payload.suite.why_not or "")
     assert set(statuses(payload).values()) == {"ok"}
+
+
+def test_files_that_were_rebuilt_are_told_and_recorded(
+    bench: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    faults = tuple(Fault(f"{n}.bin", "changed", f"{n}.bin has other bytes") for n in "abcd")
+
+    def repaired(*_: object) -> EnsureResult:
+        return replace(ensure(*_), rebuilt=faults)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(preparation, "ensure", repaired)
+    out = bench.run(workloads=(NET,), variants=("fp32",))
+    (note,) = [e for e in bench.events if isinstance(e, Note)]
+    assert note.text.startswith("rebuilt in the pack: a.bin has other bytes; ")
+    assert note.text.endswith("; and 1 more")
+    facts = bench.check(out.path).environment.facts
+    assert [f["path"] for f in facts["pack_files_rebuilt"]] == [f"{n}.bin" for n in "abcd"]
 
 
 def test_a_missing_file_costs_the_entries_that_read_it(bench: Any) -> None:
