@@ -110,7 +110,7 @@ def degeneracy(neutral: Run, rules: GateRules) -> str | None:
     """
     snr, flips, decisive = (neutral.get(k) for k in ("snr_db", "flips", "decisive"))
     rule = rules.degenerate
-    if snr is None or snr < rule.min_snr_db:
+    if snr is None or snr <= rule.min_snr_db:
         return f"its SNR is {'unknown' if snr is None else f'{snr:.1f} dB'}"
     if flips is not None and flips > rule.max_flip_fraction * (decisive or 0):
         return f"it changes {flips:g} of {decisive or 0:g} decisive answers"

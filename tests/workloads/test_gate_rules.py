@@ -79,6 +79,12 @@ def test_flip_budget(decisive: int, budget: int) -> None:
             {"cosine_mean": 0.99, "cosine_p10": 0.98, "token_cosine": 0.98, "flips": 2.0},
             "SNR is 2.0 dB",
         ),
+        (
+            "classification",
+            {"snr_db": RULES.degenerate.min_snr_db},
+            {"kl": 0.05, "flips": 2.0},
+            "SNR is 6.0 dB",
+        ),
     ],
 )
 def test_a_degenerate_neutral_run_gives_way_to_fixed_floors(
@@ -121,7 +127,7 @@ def test_enough_decisive_samples() -> None:
 @given(
     st.fixed_dictionaries(
         {
-            "snr_db": st.floats(6, 200),
+            "snr_db": st.floats(6, 200, exclude_min=True),
             "cosine_mean": st.floats(-1, 1),
             "kl": st.floats(0, 10),
             "flips": st.integers(0, 7).map(float),
