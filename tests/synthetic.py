@@ -37,7 +37,7 @@ from npumark.record.model import (
 )
 from npumark.score.attempt import JudgedAttempt, inferences_per_second, judge_attempt
 from npumark.score.comparability import ENDED_BY
-from npumark.score.derive import RunFacts, derive, engine_facts
+from npumark.score.derive import STAGES, RunFacts, derive, engine_facts
 from npumark.score.formula import formula_sha256
 from npumark.score.planned import Planned, attempt_seed
 from npumark.worker.protocol import EngineInfo, Status
@@ -194,7 +194,9 @@ def attempt_of(
         evidence="profile",
         why=None,
     )
-    busy = 0 if measured is None else measured.loop_ns
+    busy = 0
+    if measured is not None:
+        busy = sum(getattr(measured, f"{stage}_ns") for stage in STAGES)
     return Attempt(
         n=n,
         status=answer.status,
@@ -238,7 +240,7 @@ def _measurement(answer: Answer, loop_s: float, seed: int) -> MeasurementFields:
         import_ns=1000,
         verify_ns=1001,
         load_ns=1002,
-        warmup_ns=1003,
+        warmup_ns=3 * each,
         loop_ns=timed + 1000,
         accuracy_ns=1004,
         placement_ns=1005,

@@ -26,7 +26,7 @@ from npumark.score.attempt import (
     timed_check_passes,
 )
 from npumark.score.demand import Key, demand, next_entry
-from npumark.score.derive import RunFacts
+from npumark.score.derive import STAGES, RunFacts
 from npumark.score.formula import is_known_formula
 from npumark.score.planned import Planned, attempt_seed, derived_format
 
@@ -99,12 +99,16 @@ def consistency(
     """
     found: list[Difference] = []
     entries = zip(facts.plan, payload.entries, strict=True)
+    virtual = {e.id for e in payload.engines if e.virtual}
     for i, (planned, entry) in enumerate(entries):
         path = f"entries[{i}]"
         found += _declared(path, planned, entry, manifest)
         found += _numbering(f"{path}.attempts", entry.attempts, payload.plan.spacing_s)
         for j, attempt in enumerate(entry.attempts):
             found += _attempt(f"{path}.attempts[{j}]", planned, attempt, payload, policy)
+            # A virtual engine's calls are timed on a clock of its own.
+            if entry.engine not in virtual:
+                found += _stages(f"{path}.attempts[{j}]", attempt)
     found += _one_at_a_time(payload)
     if not found:
         found += _order(payload, facts, manifest, policy)
@@ -204,6 +208,21 @@ def _attempt(
     if attempt.wall_ns < measured.loop_ns:
         yield Difference(f"{path}.loop_ns", measured.loop_ns, attempt.wall_ns, "more than all")
     yield from _latency(f"{path}.latency_ns", measured, policy)
+
+
+def _stages(path: str, attempt: Attempt) -> Iterator[Difference]:
+    """Check that the stages, one after the other, fit into the attempt; the first call into the
+    warm-up."""
+    measured = attempt.measurement
+    if measured is None:
+        return
+    staged = sum(getattr(measured, f"{stage}_ns") for stage in STAGES)
+    if staged > attempt.wall_ns:
+        yield Difference(f"{path}.wall_ns", attempt.wall_ns, staged, "less than its stages")
+    path = f"{path}.measurement.first_call_ns"
+    if measured.first_call_ns > measured.warmup_ns:
+        why = "longer than the warm-up that it began"
+        yield Difference(path, measured.first_call_ns, measured.warmup_ns, why)
 
 
 def _timed_checks(

@@ -165,6 +165,8 @@ def test_a_third_attempt_too_soon_after_the_second_is_named() -> None:
         (("measurement", "loop_ns"), 0, "less than timed"),
         (("measurement", "loop_ns"), 10**12, "more than all"),
         (("status",), "crashed", "ok if, and only if"),
+        (("measurement", "accuracy_ns"), 4 * 10**9, "less than its stages"),
+        (("measurement", "warmup_ns"), 10**6, "the warm-up that it began"),
         (("pid_exit",), -9, "failed worker"),
         (("measurement",), None, "ok if, and only if"),
         (("n",), 7, "recomputed 3"),
