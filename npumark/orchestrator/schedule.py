@@ -61,19 +61,17 @@ def next_action(
     *,
     quick: bool = False,
     deadline_ns: int | None = None,
-    spacing_s: float | None = None,
 ) -> Action:
     """Return what to do at ``now_ns``, a time on the clock that stamped the attempts.
 
     ``deadline_ns`` is where the time budget ends: an attempt that is not expected to finish
-    before it is not started, and the run ends. ``spacing_s`` is the policy's unless given (a
-    quick run repeats nothing and needs none).
+    before it is not started, and the run ends.
     """
     state = demand(plan, history, policy, quick=quick)
     entry = next_entry(plan, history, state)
     if entry is None:
         return Done(complete=True)
-    due = _due_ns(entry, history, policy, spacing_s)
+    due = _due_ns(entry, history, policy)
     if deadline_ns is not None:
         start = max(now_ns, due)
         if start + expected_ns(entry, plan, history, policy, quick=quick) > deadline_ns:
@@ -118,17 +116,6 @@ def loop_and_warmup_s(policy: Policy, *, quick: bool) -> float:
     return (timing.quick_loop_s if quick else timing.loop_s) + timing.warmup_max_s
 
 
-def lower_bound_left(
-    plan: Sequence[Planned], history: History, policy: Policy, *, quick: bool = False
-) -> int:
-    """Return how many attempts are left at the least, if none of them ends its entry for good.
-
-    During the first pass an entry may yet be screened, so only the entries that have not run
-    count, and those that must run to their maximum because an attempt died.
-    """
-    return sum(_certain(plan, history, demand(plan, history, policy, quick=quick)).values())
-
-
 def time_left(
     plan: Sequence[Planned],
     history: History,
@@ -136,9 +123,12 @@ def time_left(
     policy: Policy,
     *,
     quick: bool = False,
-    spacing_s: float | None = None,
 ) -> TimeLeft:
     """Return the attempts left at the least and how long they are projected to take.
+
+    The least holds if no attempt yet to run ends its entry for good. During the first pass an
+    entry may yet be screened, so only the entries that have not run count, and those that must
+    run to their maximum because an attempt died.
 
     Passes are laid end to end; a pass is at least as long as the spacing where a later one
     repeats one of its entries.
@@ -147,10 +137,10 @@ def time_left(
     certain = _certain(plan, history, state)
     if not any(history.values()):
         return TimeLeft(sum(certain.values()), None)
-    gap = _spacing_ns(policy, spacing_s)
+    gap = _spacing_ns(policy)
     # What the first pass has not screened yet may repeat: the projection takes it in.
     left = dict(state.wants)
-    starts = [_due_ns(p, history, policy, spacing_s) for p in plan if left[p.key]]
+    starts = [_due_ns(p, history, policy) for p in plan if left[p.key]]
     total = max(0, min(starts) - now_ns) if starts and state.first_pass else 0
     while any(left.values()):
         busy = sum(
@@ -161,14 +151,14 @@ def time_left(
     return TimeLeft(sum(certain.values()), total / NS)
 
 
-def _spacing_ns(policy: Policy, spacing_s: float | None) -> int:
-    return round((policy.repetition.spacing_s if spacing_s is None else spacing_s) * NS)
+def _spacing_ns(policy: Policy) -> int:
+    return round(policy.repetition.spacing_s * NS)
 
 
-def _due_ns(entry: Planned, history: History, policy: Policy, spacing_s: float | None) -> int:
+def _due_ns(entry: Planned, history: History, policy: Policy) -> int:
     """Return when the entry may start again: the spacing after its last start, void or not."""
     starts = [a.started_ns for a in history.get(entry.key, ())]
-    return max(starts) + _spacing_ns(policy, spacing_s) if starts else 0
+    return max(starts) + _spacing_ns(policy) if starts else 0
 
 
 def _certain(plan: Sequence[Planned], history: History, state: Demand) -> dict[Key, int]:

@@ -1,11 +1,10 @@
-"""Words for figures: number formats, TOPS, the score's label, processors with their engines."""
+"""Words for figures: number formats, TOPS, the score's label, processors' roles."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-from npumark.record.model import EngineRecord, Processor
+from npumark.record.model import Processor
 
 
 def format_label(declared: str, ran: str | None) -> str:
@@ -58,36 +57,3 @@ def score_label(
     if quick:
         parts.append("quick run")
     return " · ".join(parts)
-
-
-@dataclass(frozen=True, slots=True)
-class ProcessorGroup:
-    """A processor with its engines, the one with the highest peak first."""
-
-    processor: Processor
-    engines: tuple[EngineRecord, ...]
-
-    @property
-    def best(self) -> EngineRecord | None:
-        """The engine with the highest peak, null where none has one."""
-        return self.engines[0] if self.engines and self.engines[0].peak else None
-
-
-def by_processor(
-    processors: Sequence[Processor], engines: Sequence[EngineRecord]
-) -> tuple[ProcessorGroup, ...]:
-    """Group engines by the processor they run on; grouping changes no number.
-
-    Processors keep their order; those without an engine are left out. Engines of equal peak,
-    and those without one, keep theirs.
-    """
-
-    def peak(engine: EngineRecord) -> float:
-        return engine.peak.tops if engine.peak else -1.0
-
-    groups = []
-    for processor in processors:
-        own = [e for e in engines if e.processor == processor.id]
-        if own:
-            groups.append(ProcessorGroup(processor, tuple(sorted(own, key=peak, reverse=True))))
-    return tuple(groups)

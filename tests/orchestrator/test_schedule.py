@@ -17,7 +17,6 @@ from npumark.orchestrator.schedule import (
     Done,
     Run,
     Wait,
-    lower_bound_left,
     next_action,
     time_left,
 )
@@ -215,8 +214,8 @@ def test_the_lower_bound_never_exceeds_what_is_run(script: Script) -> None:
     run = simulate(script, ENGINES, plan=PLAN)
     total = len(run.started)
     for done in range(total + 1):
-        assert lower_bound_left(PLAN, prefix(run, done), POLICY) <= total - done
-    assert lower_bound_left(PLAN, prefix(run, total), POLICY) == 0
+        assert time_left(PLAN, prefix(run, done), 0, POLICY).attempts <= total - done
+    assert time_left(PLAN, prefix(run, total), 0, POLICY).attempts == 0
 
 
 def judged_of(attempts: Mapping[Key, Sequence[object]]) -> dict[Key, list[JudgedAttempt]]:
@@ -238,7 +237,6 @@ def test_a_short_plan_waits_for_the_spacing() -> None:
     history = judged_of(part.facts.attempts)
     assert next_action(ALONE, history, 30 * NS - 1, POLICY) == Wait(30 * NS, ALONE[0])
     assert next_action(ALONE, history, 30 * NS, POLICY) == Run(ALONE[0], 2)
-    assert next_action(ALONE, history, 5 * NS, POLICY, spacing_s=1.0) == Run(ALONE[0], 2)
 
 
 def test_a_quick_run_measures_each_entry_once() -> None:

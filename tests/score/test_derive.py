@@ -12,7 +12,7 @@ from npumark.policy import load_policy
 from npumark.record.model import EngineRecord, Entry, Processor
 from npumark.score.delivered import rankable
 from npumark.score.derive import Derived, derive
-from npumark.score.labels import by_processor, format_label, score_label, tops_text
+from npumark.score.labels import format_label, score_label, tops_text
 from npumark.score.planned import Planned
 from npumark.score.stats import geometric_mean
 from tests import synthetic
@@ -355,26 +355,6 @@ def test_time_is_accounted_for_to_the_nanosecond() -> None:
     walls = sum(a.wall_ns for e in result.entries for a in e.attempts)
     assert sum(result.where_time_went_ns.values()) == walls
     assert result.where_time_went_ns["unfinished"] == 5_000_000_000
-
-
-def test_engines_are_grouped_by_processor_best_first() -> None:
-    slower = engine("openvino-cpu")
-    result = derived(
-        lambda p, n: dataclasses.replace(
-            steady(p, n), ips=(steady(p, n).ips or 0) / (2 if p.engine == CPU.id else 1)
-        ),
-        CPU,
-        NPU,
-        slower,
-    )
-    run = simulate(steady, (CPU, NPU, slower), limit=0)
-    groups = by_processor(run.facts.processors, result.engines)
-    assert [[e.id for e in g.engines] for g in groups] == [[slower.id, CPU.id], [NPU.id]]
-    assert groups[0].best is not None
-    assert groups[0].best.id == slower.id
-    blank = by_processor(run.facts.processors, run.facts.engines)
-    assert blank[0].best is None
-    assert [e.id for e in blank[0].engines] == [CPU.id, slower.id]
 
 
 @pytest.mark.parametrize(
