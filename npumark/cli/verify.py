@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from npumark.cli import complete, output
+
+if TYPE_CHECKING:
+    from npumark.record.model import Record
+    from npumark.score.checks import Difference
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
@@ -40,49 +45,37 @@ def verify(
     figures follow from the attempts, the manifest and the policy, to the last bit. Raw samples
     beside the record are checked against it as well.
     """
-    from datetime import UTC, datetime
-
     from npumark.errors import IntegrityError
-    from npumark.pack.manifest import load_manifest
-    from npumark.pack.pin import PINNED_MANIFEST_SHA256
-    from npumark.policy import load_policy
     from npumark.record.files import read_record
     from npumark.record.history import locate
     from npumark.record.samples import check_samples
-    from npumark.score.recompute import recompute
 
     path = locate(record)
-    whole = read_record(path)
+    fault: IntegrityError | None = None
+    try:
+        whole = read_record(path)
+    except IntegrityError as refused:
+        fault = refused
+        try:
+            whole = read_record(path, edited_too=True)
+        except IntegrityError:
+            if json:
+                output.put_json(_document(path, None, refused.message, []))
+            raise refused from None
     payload = whole.payload
-    found = recompute(
-        payload,
-        load_manifest(manifest),
-        load_policy(),
-        pinned_sha256=PINNED_MANIFEST_SHA256,
-        now=datetime.now(UTC),
-    )
+    found = _differences(whole, manifest)
     samples = path.parent / "samples"
     raw = check_samples(whole, samples) if samples.is_dir() else None
     faults = len(found) + len(raw or ())
-    if json:
-        output.put_json(
-            {
-                "record": str(path),
-                "run_id": payload.run_id,
-                "verified": not faults,
-                "differences": [
-                    {
-                        "path": d.path,
-                        "recorded": _plain(d.recorded),
-                        "recomputed": _plain(d.recomputed),
-                        "why": d.why,
-                    }
-                    for d in found
-                ],
-                "raw_samples": raw,
-            }
+    if faults and fault is None:
+        fault = IntegrityError(
+            f"{path} does not recompute: {faults} of its values are not what its attempts give",
+            "Use an unedited copy, or the npumark version and pack that made it.",
         )
-    elif not faults:
+    if json:
+        error = fault.message if fault else None
+        output.put_json(_document(path, payload.run_id, error, found, raw))
+    elif fault is None:
         attempts = sum(len(e.attempts) for e in payload.entries)
         kept = "no raw samples lie beside it" if raw is None else "the raw samples agree"
         output.put(
@@ -94,11 +87,57 @@ def verify(
         if len(lines) > _SHOWN:
             lines = [*lines[:_SHOWN], f"… and {faults - _SHOWN} more; --json lists all"]
         output.put("".join(f"{line}\n" for line in lines))
-    if faults:
-        raise IntegrityError(
-            f"{path} does not recompute: {faults} of its values are not what its attempts give",
-            "Use an unedited copy, or the npumark version and pack that made it.",
-        )
+    if fault is not None:
+        raise fault
+
+
+def _differences(whole: Record, manifest: Path | None) -> list[Difference]:
+    """Return what differs, the digest first where it does not hold."""
+    from datetime import UTC, datetime
+
+    from npumark.pack.manifest import load_manifest
+    from npumark.pack.pin import PINNED_MANIFEST_SHA256
+    from npumark.policy import load_policy
+    from npumark.record.files import seal
+    from npumark.score.checks import Difference
+    from npumark.score.recompute import recompute
+
+    digest = seal(whole.payload).payload_sha256
+    edited = digest != whole.payload_sha256
+    why = "the record was changed after it was written"
+    found = [Difference("payload_sha256", whole.payload_sha256, digest, why)] if edited else []
+    return found + recompute(
+        whole.payload,
+        load_manifest(manifest),
+        load_policy(),
+        pinned_sha256=PINNED_MANIFEST_SHA256,
+        now=datetime.now(UTC),
+    )
+
+
+def _document(
+    path: Path,
+    run_id: str | None,
+    error: str | None,
+    found: Sequence[Difference],
+    raw: list[str] | None = None,
+) -> dict[str, Any]:
+    return {
+        "record": str(path),
+        "run_id": run_id,
+        "verified": error is None,
+        "error": error,
+        "differences": [
+            {
+                "path": d.path,
+                "recorded": _plain(d.recorded),
+                "recomputed": _plain(d.recomputed),
+                "why": d.why,
+            }
+            for d in found
+        ],
+        "raw_samples": raw,
+    }
 
 
 def _plain(value: Any) -> Any:

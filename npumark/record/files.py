@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import secrets
 import stat
 from pathlib import Path
@@ -15,6 +16,9 @@ from npumark.errors import IntegrityError, SetupError, UsageError
 from npumark.paths import unwritable
 from npumark.record.canonical import payload_sha256, strict_loads
 from npumark.record.model import MAX_RECORD_BYTES, SCHEMA, Payload, Record
+
+_OTHER_TEXT = re.compile(rb"\s*[!-Z\\^-z|}~]")
+"""How a file begins that holds neither a JSON object nor a list: other text."""
 
 
 def seal(payload: Payload, signatures: dict[str, Any] | None = None) -> Record:
@@ -93,15 +97,17 @@ def write_atomically(path: Path, raw: bytes, *, force: bool = False) -> None:
         trial.unlink(missing_ok=True)
 
 
-def read_record(source: Path | bytes) -> Record:
+def read_record(source: Path | bytes, *, edited_too: bool = False) -> Record:
     """Return the record in a file, a run's folder, or bytes.
+
+    With ``edited_too`` one whose digest does not hold is returned as well, to be looked into.
 
     Raises UsageError where there is no such file, and IntegrityError, in one sentence that
     names the field, where it is not strict JSON, not a record of this version, or where its
     payload is not the one its digest was made from.
     """
     if isinstance(source, bytes):
-        return _decode(source, "the record")
+        return _decode(source, "the record", edited_too=edited_too)
     path = source / "record.json" if source.is_dir() else source
     try:
         # Never more than a reader accepts, whatever the file's size claims to be.
@@ -113,10 +119,15 @@ def read_record(source: Path | bytes) -> Record:
         ) from None
     except OSError as fault:
         raise UsageError(f"{path} cannot be read: {fault.strerror}") from fault
-    return _decode(raw, f"the record {path}")
+    if _OTHER_TEXT.match(raw):
+        raise IntegrityError(
+            f"{path} is not an npumark record: it does not begin as a JSON object",
+            hint="`npumark history` lists the saved runs.",
+        )
+    return _decode(raw, f"the record {path}", edited_too=edited_too)
 
 
-def _decode(raw: bytes, what: str) -> Record:
+def _decode(raw: bytes, what: str, *, edited_too: bool) -> Record:
     document = strict_loads(raw, what=what)
     if not isinstance(document, dict) or not isinstance(document.get("payload"), dict):
         raise IntegrityError(f"{what} is not an npumark record: it has no payload")
@@ -136,7 +147,7 @@ def _decode(raw: bytes, what: str) -> Record:
             hint="It was damaged or edited after it was written; use another copy.",
         ) from None
     digest = payload_sha256(document["payload"])
-    if digest != record.payload_sha256:
+    if digest != record.payload_sha256 and not edited_too:
         raise IntegrityError(
             f"{what} was changed after it was written: its payload has the sha256 "
             f"{digest[:16]}…, and the record states {record.payload_sha256[:16]}…",

@@ -122,6 +122,16 @@ def test_what_is_no_record_is_told_in_a_sentence(
     assert "Traceback" not in captured.err
 
 
+def test_a_file_that_is_no_record_is_not_called_a_damaged_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "README.md"
+    path.write_text("# A readme\n")
+    for command in ("verify", "report"):
+        assert main([command, str(path)]) == 5
+        assert f"error: {path} is not an npumark record" in capsys.readouterr().err
+
+
 def test_a_binary_file_and_a_folder_are_no_records(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

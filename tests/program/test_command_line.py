@@ -187,7 +187,23 @@ def test_an_edited_record_is_5_and_the_difference_is_named(
     text = out.read_text()
     out.write_text(text.replace('"attempts": 1', '"attempts": 2', 1))
     assert call("verify", str(out)) == 5
-    assert "was changed after it was written" in capsys.readouterr().err
+    captured = capsys.readouterr()
+    assert "was changed after it was written" in captured.err
+    assert captured.out.startswith("payload_sha256: recorded ")
+    assert call("verify", str(out), "--json") == 5
+    document = json.loads(capsys.readouterr().out)
+    assert (document["record"], document["verified"]) == (str(out), False)
+    assert "was changed after it was written" in document["error"]
+    digest, figure = document["differences"]
+    assert digest["path"] == "payload_sha256"
+    assert (figure["recorded"], figure["recomputed"]) == (2, 1)
+
+    out.write_text(text[:1000])
+    assert call("verify", str(out), "--json") == 5
+    captured = capsys.readouterr()
+    document = json.loads(captured.out)
+    assert (document["verified"], document["differences"]) == (False, [])
+    assert f"error: {document['error']}\n" in captured.err
 
     out.write_text(text)
     payload = read_record(out).payload
