@@ -164,6 +164,9 @@ def run(
     """
     from npumark.orchestrator.request import RunRequest
 
+    if skip_preconditions:
+        _refuse_with_skip("--strict", strict)
+        _refuse_with_skip("--wait-idle", wait_idle)
     request = RunRequest(
         quick=quick,
         engines=tuple(engine) if engine else None,
@@ -197,15 +200,33 @@ def _known_ladder(name: str | None) -> str | None:
     )
 
 
+def _refuse_with_skip(option: str, given: bool) -> None:
+    from npumark.errors import UsageError
+
+    if given:
+        raise UsageError(
+            f"{option} acts on the state of the machine, and --skip-preconditions does not look "
+            "at it",
+            "Leave one of the two out.",
+        )
+
+
 def _measure(request: RunRequest, as_json: bool) -> int:
     from npumark.cli.faults import INTERRUPTED, tell
+    from npumark.cli.output import OutputError
     from npumark.cli.report import show
     from npumark.orchestrator.run import execute
     from npumark.report.live import LiveView
 
     with LiveView(sys.stderr, quick=request.quick) as view:
         outcome = execute(request, view)
-    show(outcome.record, request.out or outcome.path, as_json=as_json)
+    try:
+        show(outcome.record, request.out or outcome.path, as_json=as_json)
+    except OutputError as fault:
+        run_id = outcome.record.payload.run_id
+        raise OutputError(
+            fault.message, f"The run is saved; see `npumark report {run_id}`."
+        ) from None
     if as_json and outcome.exit_code == INTERRUPTED:
         run_id = outcome.record.payload.run_id
         tell(

@@ -73,6 +73,8 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         (["run", "--time-budget", "soon"], "--time-budget"),
         (["run", "--time-budget", "-3"], "--time-budget"),
         (["run", "--ladder", "tall"], "default"),
+        (["run", "--strict", "--skip-preconditions"], "--strict acts on"),
+        (["run", "--wait-idle", "--skip-preconditions"], "--wait-idle acts on"),
         (["verify"], "RECORD"),
         (["report", "a", "b"], "unexpected"),
     ],

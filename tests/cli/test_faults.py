@@ -95,6 +95,22 @@ def test_a_reader_that_went_away_is_no_error() -> None:
         assert child.wait() == 0
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is full")
+def test_a_full_disk_is_one_sentence() -> None:
+    code = "from npumark.cli.app import main; import sys; sys.exit(main(['history']))"
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: the output cannot be written: No space left on device\n")
+    assert done.stderr.count("\n") == 2
+
+
 def test_json_refuses_what_json_cannot_hold(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(ValueError, match="not JSON compliant"):
         output.put_json({"score": float("nan")})
