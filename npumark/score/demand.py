@@ -24,13 +24,12 @@ class Demand:
     """``wants`` maps each entry to the attempts it still needs at the least; 0 is finished.
 
     ``first_pass`` says that every entry has had its first attempt; only then are entries
-    ``screened``. ``best`` is the best first attempt of each contest, in TOPS. Where a leader
-    turns out unable to count, the next one leads and those it kept screened want attempts again.
+    ``screened``. Where the leader of a contest turns out unable to count, the next one leads,
+    and those that only the first one kept screened want attempts again.
     """
 
     wants: Mapping[Key, int]
     screened: frozenset[Key]
-    best: Mapping[Contest, float]
     first_pass: bool
 
     @property
@@ -69,7 +68,7 @@ def demand(plan: Sequence[Planned], history: History, policy: Policy, *, quick: 
     for planned in active:
         if planned.key not in screened:
             wants[planned.key] = _wants(planned, runs[planned.key], policy, quick=quick)
-    return Demand(wants, screened, best, first_pass)
+    return Demand(wants, screened, first_pass)
 
 
 def next_entry(plan: Sequence[Planned], history: History, state: Demand) -> Planned | None:
