@@ -9,6 +9,9 @@ from typing import Any
 LADDERS = ("default",)
 
 _USUAL_ENGINES = ("ort-cpu", "openvino-cpu", "openvino-gpu", "openvino-npu")
+_DERIVED_VARIANTS = ("bf16",)
+"""What engines compute from another variant's graph; the pack has no file of its own for it."""
+
 _MANIFEST = Path(__file__).parent.parent / "data" / "manifest.json"
 
 
@@ -37,8 +40,8 @@ def workloads(incomplete: str) -> list[str]:
 
 
 def variants(incomplete: str) -> list[str]:
-    """Return the ids of the pack's variants that start with ``incomplete``."""
-    found = {v["id"] for w in _workloads() for v in w["variants"]}
+    """Return the ids of variants that start with ``incomplete``."""
+    found = {*_DERIVED_VARIANTS, *(v["id"] for w in _workloads() for v in w["variants"])}
     return sorted(v for v in found if v.startswith(incomplete))
 
 

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from npumark.record.history import Row as Run
 from npumark.report.page import Page
 from npumark.report.sheet import BAD, DIM, STRONG, WARN, Column, Part, Row, Sheet
-from npumark.report.words import DASH, count
+from npumark.report.words import DASH, count, plainly
 
-_COLUMNS = (Column("run"), Column("when (UTC)"), Column("state"), Column("standing"))
+_COLUMNS = (Column("run"), Column("when (UTC)"), Column("state"), Column("comparable"))
 
 
 def render_runs(runs: Sequence[Run], page: Page) -> str:
@@ -22,7 +22,7 @@ def render_runs(runs: Sequence[Run], page: Page) -> str:
 
 
 def _row(run: Run) -> Row:
-    headline: Part = (run.label, STRONG) if run.label else (run.why or DASH, WARN)
+    headline: Part = (run.label, STRONG) if run.label else (plainly(run.why or DASH), WARN)
     state_style = BAD if run.state == "unreadable" else WARN if run.state != "complete" else ""
     when = run.created.replace("T", " ").removesuffix("Z")[:16]
     return Row(
@@ -33,7 +33,6 @@ def _row(run: Run) -> Row:
 def _standing(run: Run) -> Part:
     if run.comparable is None:
         return (DASH, DIM)
-    said = ["comparable" if run.comparable else "not comparable"]
-    said += ["quick"] if run.quick else []
-    said += ["noisy"] if run.noisy else []
-    return (", ".join(said), "" if run.comparable and not run.noisy else WARN)
+    marks = [mark for mark, on in (("quick", run.quick), ("noisy", run.noisy)) if on]
+    said = ", ".join(["yes" if run.comparable else "no", *marks])
+    return (said, "" if run.comparable and not run.noisy else WARN)
