@@ -20,11 +20,11 @@ _STAGES = {
     "accuracy": "accuracy passes",
     "placement": "placement runs",
     "process": "starting workers",
-    "unfinished": "attempts without a figure",
+    "unfinished": "fruitless attempts",
     "discover": "finding engines",
     "pack": "checking the pack",
     "preconditions": "watching the machine",
-    "spacing": "waiting between attempts",
+    "spacing": "waits between attempts",
     "overhead": "measuring the harness",
 }
 
@@ -57,15 +57,19 @@ def time_spent(sheet: Sheet, run: Payload) -> None:
     if not total:
         return
     sheet.heading(f"Where the time went: {duration(total / 1e9)}")
-    lead = max(map(width_of, spent))
-    for name, ns in sorted(spent.items(), key=lambda item: -item[1]):
-        took = f"{percent(ns / total):>6}  {duration(ns / 1e9):>8}"
+    rows = [
+        (name, percent(ns / total), duration(ns / 1e9), ns / total)
+        for name, ns in sorted(spent.items(), key=lambda item: -item[1])
+    ]
+    lead, first, second = (max(width_of(str(row[i])) for row in rows) for i in range(3))
+    for name, part, long, share in rows:
+        took = f"{part:>{first}}  {long:>{second}}"
         words = f"{name.ljust(lead)}  {took}"
         if not sheet.page.fits(2 + width_of(words)):
             sheet.line(name, indent=2)
             sheet.line(took, indent=4)
             continue
-        drawn = bar(ns / total, _BAR, unicode=sheet.page.unicode)
+        drawn = bar(share, _BAR, unicode=sheet.page.unicode)
         if not sheet.page.fits(2 + width_of(words) + 2 + _BAR):
             drawn = ""
         sheet.line(f"{words}  ", (drawn, "cyan"), indent=2)

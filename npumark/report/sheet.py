@@ -20,6 +20,7 @@ GOOD, BAD, WARN, DIM, STRONG = "green", "red", "yellow", "dim", "bold"
 
 _GAP = "  "
 _HOLD = "\x00"
+_UNIT = re.compile(r"(?<=\d) (?=(?:%|[kMG]?B|[mµun]?s|min|h|dB|nat|TOPS|inf/s)(?!\w))")
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,8 +147,8 @@ class Sheet:
             content, style = _split(part)
             content = self.page.plain(content)
             whole = self.page.fits(indent + width_of(content))
-            for i, piece in enumerate([content] if whole else content.split()):
-                yield piece, " " if i else _GAP, style
+            for i, piece in enumerate([content] if whole else _with_units(content).split()):
+                yield piece.replace(_HOLD, " "), " " if i else _GAP, style
 
     def _table(
         self, columns: Sequence[Column], rows: Sequence[Row], widths: Sequence[int], indent: int
@@ -205,7 +206,12 @@ def _together(text: str, room: int) -> str:
     def hold(match: re.Match[str]) -> str:
         return match[0].replace(" ", _HOLD) if len(match[0]) <= room else match[0]
 
-    return re.sub(r"`[^`]+`\S*", hold, text)
+    return _with_units(re.sub(r"`[^`]+`\S*", hold, text))
+
+
+def _with_units(text: str) -> str:
+    """Return ``text`` with each number held together with its unit."""
+    return _UNIT.sub(_HOLD, text)
 
 
 def _split(part: Part) -> tuple[str, str]:
