@@ -20,6 +20,9 @@ BUILT_IN = {
 }
 """The same table as pyproject's, so that a checkout that is not installed has its engines."""
 
+RUNTIME_TITLES = {"openvino": "OpenVINO", "ort": "ONNX Runtime"}
+"""What the built-in runtimes are called where they cannot say so themselves."""
+
 _REFERENCE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 
 

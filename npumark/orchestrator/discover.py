@@ -6,6 +6,7 @@ that crashes or hangs costs its own engine and is reported with its reason.
 
 from __future__ import annotations
 
+import re
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -27,10 +28,16 @@ class Runtime:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """One engine as its probe described it, and the runtime it belongs to."""
+    """One engine as its probe described it, and the runtime it belongs to. ``failed``: it stands
+    for a whole runtime that is here and broke, so that its devices are not known."""
 
     info: EngineInfo
     runtime: Runtime
+    failed: bool = False
+
+
+_NOT_INSTALLED = re.compile(r"No module named '(onnxruntime|openvino)'$")
+_ESCAPE = re.compile(r"\x1b(\[[0-?]*[ -/]*[@-~]|[@-Z\\-_])")
 
 
 def discover(
@@ -67,14 +74,29 @@ def merge(probed: tuple[tuple[Runtime, Outcome], ...]) -> tuple[Found, ...]:
     found: dict[str, Found] = {}
     spare: list[Found] = []
     for runtime, outcome in probed:
-        for info in _engines(runtime, outcome):
+        failed = _broke(outcome)
+        for raw in _engines(runtime, outcome):
+            info = replace(raw, reason=raw.reason and one_line(raw.reason))
             first = found.get(info.id)
             if first is None:
-                found[info.id] = Found(info, runtime)
+                found[info.id] = Found(info, runtime, failed)
             else:
                 reason = f"{first.runtime.name} already provides an engine {info.id}"
                 spare.append(Found(replace(info, available=False, reason=reason), runtime))
     return (*found.values(), *spare)
+
+
+def _broke(outcome: Outcome) -> bool:
+    """Say whether a runtime that is here failed: one that is not installed has not."""
+    if outcome.status in ("ok", "unsupported"):
+        return False
+    return not _NOT_INSTALLED.search(outcome.why or "")
+
+
+def one_line(text: str) -> str:
+    """Return ``text`` as one line that a terminal can be shown, without control characters."""
+    plain = _ESCAPE.sub("", text)
+    return " ".join("".join(c if c.isprintable() else " " for c in plain).split())
 
 
 def _engines(runtime: Runtime, outcome: Outcome) -> tuple[EngineInfo, ...]:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from npumark.engines.registry import RUNTIME_TITLES
 from npumark.errors import PackError, UsageError
 from npumark.machine import sensors
 from npumark.orchestrator.events import Event, Note, PlanMade, Stage
@@ -57,6 +58,7 @@ def prepare(
     manifest = manifest_of(request)
     tell(Stage("discover", "Looking for engines"))
     found = probe_all(request.virtual, policy, interrupts, marker)
+    tell_failed(found, tell)
     plan = make_plan(
         manifest,
         found.infos,
@@ -69,6 +71,13 @@ def prepare(
     projected = estimate(plan, manifest, policy, quick=request.quick)
     tell(PlanMade(plan, projected.seconds[0]))
     return Prepared(request, policy, manifest, found, plan, projected)
+
+
+def tell_failed(found: Survey, tell: Tell) -> None:
+    """Tell which runtimes are here and broke: what follows is measured without them."""
+    for name, reason in found.failed.items():
+        title = RUNTIME_TITLES.get(name, name)
+        tell(Note(f"{title} could not be loaded, and is left out: {reason}"))
 
 
 def manifest_of(request: RunRequest) -> Manifest:

@@ -36,6 +36,7 @@ from npumark.orchestrator.preparation import (
     missing_bytes,
     prepare,
     resident_bytes,
+    tell_failed,
 )
 from npumark.orchestrator.request import RunRequest
 from npumark.orchestrator.survey import Survey, probe_all
@@ -189,6 +190,7 @@ def _new(
         resident = resident_bytes(prepared.manifest, prepared.plan)
         environment = surroundings.look(request, policy, resident, tell)
     environment = surroundings.with_rebuilt(environment, pack.rebuilt)
+    environment = surroundings.with_unavailable(environment, prepared.survey.failed)
     tell(Checked(environment))
     interrupts.check()
     clock, threads = RunClock.start(), cpu_limits.thread_count()
@@ -214,12 +216,14 @@ def _resumed(
     tell(Stage("discover", "Looking for engines"))
     with spent.on("discover"):
         survey = probe_all(request.virtual, policy, interrupts, holder.marker)
+    tell_failed(survey, tell)
     tell(PlanMade(plan, None))
     with spent.on("pack"):
         pack = ensure_pack(manifest, plan, tell)
     with spent.on("preconditions"):
         environment = surroundings.look(request, policy, resident_bytes(manifest, plan), tell)
     environment = surroundings.with_rebuilt(environment, pack.rebuilt)
+    environment = surroundings.with_unavailable(environment, survey.failed)
     tell(Checked(environment))
     interrupts.check()
     with interrupts.deferred():

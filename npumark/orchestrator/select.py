@@ -23,6 +23,7 @@ def select_engines(
         return engine.available and (include_emulated or not engine.emulated)
 
     if wanted is not None:
+        wanted = [_runtime_of(name, engines) or name for name in wanted]
         names = {e.id for e in engines} | {e.runtime for e in engines}
         for name in wanted:
             _known("engine", name, names, sorted(e.id for e in engines))
@@ -34,6 +35,12 @@ def select_engines(
             _why_none(named or engines), "`npumark engines` lists every engine and why."
         )
     return found
+
+
+def _runtime_of(name: str, engines: Sequence[EngineInfo]) -> str | None:
+    """Return the runtime whose device ``name`` would be, where none of its devices is known."""
+    blank = (e.id for e in engines if not e.available and e.id == e.runtime)
+    return next((runtime for runtime in blank if name.startswith(f"{runtime}-")), None)
 
 
 def select_workloads(

@@ -23,6 +23,7 @@ _WHILE = "throttling_while_measuring"
 _BESIDE = "load_beside_measuring"
 _IN_PART = "_in_a_part"
 _REBUILT = "pack_files_rebuilt"
+_UNAVAILABLE = "unavailable"
 
 
 def look(
@@ -64,6 +65,14 @@ def with_rebuilt(environment: Environment, rebuilt: Sequence[Fault]) -> Environm
     return environment.model_copy(update={"facts": {**environment.facts, _REBUILT: files}})
 
 
+def with_unavailable(environment: Environment, failed: Mapping[str, str]) -> Environment:
+    """Return the environment with the runtimes that are here and broke, each with its reason."""
+    if not failed:
+        return environment
+    facts = {**environment.facts, _UNAVAILABLE: dict(failed)}
+    return environment.model_copy(update={"facts": facts})
+
+
 def rejoin(first: Environment, again: Environment) -> Environment:
     """Return a resumed run's environment: all looks recorded, each check as it was violated
     first, or else as it was seen first. Noisy where any look was."""
@@ -79,6 +88,9 @@ def rejoin(first: Environment, again: Environment) -> Environment:
     rebuilt = [*first.facts.get(_REBUILT, []), *again.facts.get(_REBUILT, [])]
     if rebuilt:
         facts[_REBUILT] = rebuilt
+    broken = {**again.facts.get(_UNAVAILABLE, {}), **first.facts.get(_UNAVAILABLE, {})}
+    if broken:
+        facts[_UNAVAILABLE] = broken
     return first.model_copy(
         update={
             "checks": checks,

@@ -12,6 +12,7 @@ from npumark.machine import identity, processors
 from npumark.orchestrator.discover import Found, Runtime, discover
 from npumark.orchestrator.interrupts import Interrupts
 from npumark.orchestrator.lock import measuring
+from npumark.orchestrator.redaction import redact
 from npumark.policy import Policy, load_policy
 from npumark.record.model import Processor
 from npumark.worker.protocol import EngineInfo
@@ -27,6 +28,16 @@ class Survey:
     found: tuple[Found, ...]
     processors: tuple[Processor, ...]
     owner: dict[str, str]
+
+    @property
+    def failed(self) -> dict[str, str]:
+        """The runtimes that are here and broke, by id, each with its reason; people's names are
+        left out of it."""
+        return {
+            f.info.id: redact(f.info.reason or "no reason was given")
+            for f in self.found
+            if f.failed
+        }
 
     @property
     def infos(self) -> tuple[EngineInfo, ...]:

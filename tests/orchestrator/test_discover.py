@@ -58,3 +58,20 @@ def test_an_id_belongs_to_the_first_that_claims_it() -> None:
     assert (kept.info.available, kept.runtime.name) == (True, "first")
     assert not refused.info.available
     assert refused.info.reason == "first already provides an engine x-cpu"
+
+
+def test_a_runtime_that_broke_is_told_from_one_that_is_not_here() -> None:
+    assert one("x", outcome("crashed", "AttributeError: no attribute", None)).failed
+    assert one("x", outcome("no_result", "the worker ended without a result", None)).failed
+    assert one("x", outcome("timeout", "no end within 60 s", None)).failed
+    assert not one("x", outcome("ok", None, Result("ok"))).failed
+    assert not one("x", outcome("unsupported", "it is not for this system", None)).failed
+    missing = "ModuleNotFoundError: No module named 'openvino'"
+    assert not one("x", outcome("crashed", missing, None)).failed
+
+
+def test_a_reason_has_no_control_characters() -> None:
+    odd = one("x", outcome("crashed", "\x1b[31mred\x1b[0m\x07\n text\u202e\x9b", None))
+    assert odd.info.reason == "red text"
+    listed = Result("ok", engines=(engine("x-gpu", "no \x1b[1mdriver"),))
+    assert one("x", outcome("ok", None, listed)).info.reason == "no driver"

@@ -15,12 +15,14 @@ from npumark.errors import NothingToMeasure, PackError, SetupError, UsageError
 from npumark.machine import sensors
 from npumark.orchestrator import measuring as loop
 from npumark.orchestrator import preparation
+from npumark.orchestrator.discover import Runtime
 from npumark.orchestrator.events import AttemptEnded, AttemptStarted, Checked, Note, Saved
 from npumark.orchestrator.interrupts import Interrupts
 from npumark.orchestrator.jobs import JobMaker
 from npumark.orchestrator.journal import Journal
 from npumark.orchestrator.lock import measuring
 from npumark.orchestrator.run import dry_run, execute
+from npumark.orchestrator.survey import runtimes as known_runtimes
 from npumark.orchestrator.survey import survey
 from npumark.pack import store
 from npumark.pack.inspection import Fault
@@ -430,3 +432,22 @@ def test_no_name_of_the_user_reaches_the_record(bench: Any) -> None:
     text = json.dumps(out.record.model_dump(mode="json", by_alias=True))
     assert str(bench.home) not in text
     assert out.record.payload.plan.argv == ["run", "--out", "<npumark-home>/x.json"]
+
+
+def test_a_runtime_that_broke_is_told_and_recorded(
+    bench: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+
+    def runtimes(virtual: Path | None) -> Any:
+        usable, refused = known_runtimes(virtual)
+        return (*usable, Runtime("ort", "npumark.no_such_module:Engine")), refused
+
+    monkeypatch.setattr("npumark.orchestrator.survey.runtimes", runtimes)
+    out = bench.run(workloads=(NET,), variants=("fp32",))
+    payload = bench.check(out.path)
+    reason = payload.environment.facts["unavailable"]["ort"]
+    assert "No module named 'npumark.no_such_module'" in reason
+    notes = [e.text for e in bench.events if isinstance(e, Note)]
+    assert f"ONNX Runtime could not be loaded, and is left out: {reason}" in notes
+    started = next(i for i, e in enumerate(bench.events) if isinstance(e, AttemptStarted))
+    assert any(isinstance(e, Note) for e in bench.events[:started])
