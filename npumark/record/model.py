@@ -18,7 +18,9 @@ MAX_RECORD_BYTES = 32 << 20
 MAX_DEPTH = 24
 
 Nanoseconds = Annotated[int, Field(ge=0, le=2**53 - 1)]
+Count = Annotated[int, Field(ge=0, le=2**53 - 1)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
+Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 
 
 class Model(BaseModel):
@@ -31,7 +33,7 @@ class ObservedFields(Model):
     device: str | None
     precision: str | None
     precision_why: str | None
-    threads: int | None
+    threads: Count | None
     runtime: str
     version: str | None
     versions: dict[str, str]
@@ -42,9 +44,9 @@ class PlacementFields(Model):
     """Where the work ran, as one attempt proved it (worker.protocol.Placement)."""
 
     verdict: Literal["proved", "inferred", "unproved"]
-    share: Finite | None
-    op_share: Finite | None
-    partitions: int | None
+    share: Share | None
+    op_share: Share | None
+    partitions: Count | None
     evidence: str
     why: str | None
 
@@ -70,7 +72,7 @@ class TimedCheckFields(Model):
 class MeasurementFields(Model):
     """One attempt's figures (worker.protocol.Measurement); ``ips`` is iterations / timed_ns."""
 
-    iterations: int
+    iterations: Count
     timed_ns: Nanoseconds
     ips: Finite
     latency_ns: LatencyFields
@@ -78,7 +80,7 @@ class MeasurementFields(Model):
     drift: Finite | None
     sustained_ips: Finite | None
     first_call_ns: Nanoseconds
-    warmup_calls: int
+    warmup_calls: Count
     warmup_steady: bool
     import_ns: Nanoseconds
     verify_ns: Nanoseconds
@@ -88,7 +90,7 @@ class MeasurementFields(Model):
     accuracy_ns: Nanoseconds
     placement_ns: Nanoseconds
     timer_overhead_ns: Nanoseconds
-    peak_rss_bytes: int | None
+    peak_rss_bytes: Count | None
     measures: dict[str, Finite | None]
     accuracy_why: str | None
     timed_check: TimedCheckFields
@@ -171,7 +173,7 @@ class EntryPlacement(Model):
     """``eligible``: on a CPU always; elsewhere a proved share at or above the policy's."""
 
     verdict: Literal["proved", "inferred", "unproved"] | None
-    share: Finite | None
+    share: Share | None
     evidence: str | None
     why: str | None
     eligible: bool
@@ -359,7 +361,7 @@ class Payload(Model):
     engines: list[EngineRecord]
     entries: list[Entry]
     resumed: list[ResumeEvent]
-    where_time_went_ns: dict[str, int]
+    where_time_went_ns: dict[str, Nanoseconds]
     harness: dict[str, Any]
     large_peak: dict[str, Any] | None
     box: dict[str, Any] | None

@@ -9,9 +9,9 @@ from npumark.pack.manifest import Manifest
 from npumark.policy import Policy
 from npumark.record.model import Entry, Payload
 from npumark.score.checks import Difference, consistency, not_finite, structure
-from npumark.score.comparability import WARNINGS
 from npumark.score.derive import RunFacts, derive
 from npumark.score.planned import Planned
+from npumark.score.provenance import provenance
 
 
 def recompute(
@@ -39,13 +39,13 @@ def recompute(
         found.append(Difference("suite.verified", True, False, why))
     facts = facts_of(payload, manifest)
     found += consistency(payload, facts, manifest, policy, now=now)
+    found += provenance(payload, manifest, policy)
     derived = derive(facts, manifest, policy).fields()
     expected = {name: _plain(value) for name, value in derived.items()}
     for name in expected:
-        if name in ("warnings", "where_time_went_ns"):
+        if name == "where_time_went_ns":
             continue
         found += compare(document[name], expected[name], name)
-    found += _warnings(document["warnings"], expected["warnings"])
     for stage, spent in expected["where_time_went_ns"].items():
         recorded = document["where_time_went_ns"].get(stage)
         found += compare(recorded, spent, f"where_time_went_ns.{stage}")
@@ -105,9 +105,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, list):
         return [_plain(v) for v in value]
     return value.model_dump(mode="python", by_alias=True) if hasattr(value, "model_dump") else value
-
-
-def _warnings(recorded: list[str], expected: list[str]) -> list[Difference]:
-    """Compare the warnings that are derived; a run may carry others of its own."""
-    own = [code for code in recorded if code in WARNINGS]
-    return [] if own == expected else [Difference("warnings", own, expected)]
