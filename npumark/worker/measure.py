@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
+import sys
 import time
 from pathlib import Path
 
@@ -171,17 +173,28 @@ def _require_outputs(outputs: tuple[Array, ...], variant: Variant) -> None:
 
 
 def _save(durations: Durations, path: str | None) -> str | None:
-    """Write the raw durations (little-endian int64) whole or not at all; return their sha256."""
+    """Write the raw durations (little-endian int64) whole or not at all; return their sha256.
+
+    None where they are not kept, a full disk included: that is no fault of the engine, whose
+    measurement stands without them. Why is in the worker's log.
+    """
     if path is None:
         return None
     raw = durations.astype("<i8").tobytes()
     target = Path(path)
     temporary = target.with_name(f"{target.name}.{os.getpid()}.tmp")
-    with temporary.open("wb") as stream:
-        stream.write(raw)
-        stream.flush()
-        os.fsync(stream.fileno())
-    temporary.replace(target)
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with temporary.open("wb") as stream:
+            stream.write(raw)
+            stream.flush()
+            os.fsync(stream.fileno())
+        temporary.replace(target)
+    except OSError as fault:
+        print(f"the raw samples cannot be kept: {fault}", file=sys.stderr)
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        return None
     return hashlib.sha256(raw).hexdigest()
 
 

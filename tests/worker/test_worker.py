@@ -37,6 +37,23 @@ def spawn(job: Job) -> tuple[int, bytes, bytes]:
         return child.returncode, stream.read(), errors
 
 
+def test_raw_samples_that_cannot_be_kept_cost_no_measurement(tiny: Any, tmp_path: Path) -> None:
+    blocked = tmp_path / "file"
+    blocked.write_text("not a folder")
+    result = tiny.run(samples_path=str(blocked / "samples" / "1.i64"))
+    assert result.status == "ok"
+    assert result.measurement is not None
+    assert result.measurement.samples_sha256 is None
+
+
+def test_a_folder_of_raw_samples_that_is_gone_is_made_again(tiny: Any, tmp_path: Path) -> None:
+    path = tmp_path / "gone" / "1.i64"
+    result = tiny.run(samples_path=str(path))
+    assert result.measurement is not None
+    raw = path.read_bytes()
+    assert result.measurement.samples_sha256 == hashlib.sha256(raw).hexdigest()
+
+
 def test_an_attempt_tells_what_it_measured(tiny: Any) -> None:
     samples = tiny.root / "samples.bin"
     result = tiny.run(samples_path=str(samples))
