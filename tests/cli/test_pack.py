@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from npumark.cli.app import main
+from npumark.orchestrator.lock import measuring
 from npumark.pack import store
 from npumark.pack.manifest import load_manifest
 from npumark.policy import DATA
@@ -186,3 +187,18 @@ def test_showing_the_help_imports_nothing_heavy() -> None:
         "sys.exit(str(heavy & set(sys.modules)) if heavy & set(sys.modules) else 0)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_a_pack_is_not_removed_under_a_measurement(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    root = store.pack_root(load_manifest())
+    root.mkdir(parents=True)
+    (root / "file").write_text("needed")
+    with measuring("npumark run --quick"):
+        for more in ((), ("--all",)):
+            assert main(["pack", "clean", *more]) == 2
+            assert "`npumark run --quick`, process" in capsys.readouterr().err
+    assert (root / "file").exists()
+    assert main(["pack", "clean"]) == 0
+    assert not root.exists()
