@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import os
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 import platformdirs
@@ -25,25 +26,47 @@ _HINT = f"Make it writable, or set {HOME_VARIABLE} to a folder that is."
 def home() -> Path | None:
     """Return the folder that ``NPUMARK_HOME`` names, absolute, or None where it is unset."""
     value = os.environ.get(HOME_VARIABLE, "").strip()
-    return Path(value).expanduser().absolute() if value else None
+    if not value:
+        return None
+    try:
+        return Path(value).expanduser().absolute()
+    except (RuntimeError, OSError) as fault:
+        raise SetupError(
+            f"{HOME_VARIABLE} is {value!r}, and no such folder can be found",
+            f"Set {HOME_VARIABLE} to the full path of a folder.",
+        ) from fault
 
 
 def cache_dir() -> Path:
     """Return the folder of what can be made again: packs, compiled models."""
     root = home()
-    return root / "cache" if root else platformdirs.user_cache_path(_APP, appauthor=False)
+    return root / "cache" if root else _known(platformdirs.user_cache_path)
 
 
 def data_dir() -> Path:
     """Return the folder of what cannot: records, journals, engine environments."""
     root = home()
-    return root / "data" if root else platformdirs.user_data_path(_APP, appauthor=False)
+    return root / "data" if root else _known(platformdirs.user_data_path)
 
 
 def config_dir() -> Path:
     """Return the folder of settings and keys."""
     root = home()
-    return root / "config" if root else platformdirs.user_config_path(_APP, appauthor=False)
+    return root / "config" if root else _known(platformdirs.user_config_path)
+
+
+def _known(ask: Callable[..., Path]) -> Path:
+    """Return what the platform names. Without a home folder it names ``~`` itself, or fails."""
+    try:
+        place = ask(_APP, appauthor=False)
+    except (RuntimeError, KeyError, OSError):
+        place = None
+    if place is None or not place.is_absolute():
+        raise SetupError(
+            "no home folder of this user is known, so there is no place to keep anything",
+            f"Set {HOME_VARIABLE} to the full path of a folder.",
+        )
+    return place
 
 
 def make(folder: Path) -> Path:

@@ -51,3 +51,29 @@ def test_each_reason_has_its_sentence(code: int, words: str) -> None:
     assert "/somewhere" in error.message
     assert error.hint
     assert error.exit_code == 2
+
+
+def test_a_home_that_cannot_be_found_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NPUMARK_HOME", "~nosuchuser/x")
+    for ask in (paths.cache_dir, paths.data_dir, paths.config_dir):
+        with pytest.raises(SetupError, match="no such folder") as told:
+            ask()
+        assert "NPUMARK_HOME" in (told.value.hint or "")
+
+
+@pytest.mark.parametrize("answer", [RuntimeError("no home"), Path("~/.cache/npumark")])
+def test_a_user_without_a_home_is_told_what_to_set(
+    monkeypatch: pytest.MonkeyPatch, answer: object
+) -> None:
+    def ask(*_: object, **__: object) -> object:
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    monkeypatch.delenv("NPUMARK_HOME", raising=False)
+    for name in ("user_cache_path", "user_data_path", "user_config_path"):
+        monkeypatch.setattr(f"platformdirs.{name}", ask)
+    for place in (paths.cache_dir, paths.data_dir, paths.config_dir):
+        with pytest.raises(SetupError, match="no home folder") as told:
+            place()
+        assert "NPUMARK_HOME" in (told.value.hint or "")
