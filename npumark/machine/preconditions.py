@@ -131,7 +131,7 @@ def _described(name: str, seen: Check) -> str:
         return f"its processor is {seen.value:.0%} busy"
     if name == "memory":
         needed, free = seen.value["needed_bytes"], seen.value["available_bytes"]
-        return f"{needed / 2**30:.1f} GiB of memory are needed and {free / 2**30:.1f} GiB are free"
+        return f"{needed / 1e9:.1f} GB of memory are needed and {free / 1e9:.1f} GB are free"
     if name == "thermal":
         return "it is so hot that it slows down"
     if name == "throttling":

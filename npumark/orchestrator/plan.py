@@ -240,5 +240,8 @@ def _skip(
         resident = sum(manifest.files[path].size for path in set(files))
         needed = round(policy.preconditions.memory_factor * resident)
         if needed > host.free_bytes:
-            return f"not enough memory: {needed >> 20} MiB needed, {host.free_bytes >> 20} MiB free"
+            return (
+                f"not enough memory: {needed / 1e6:.1f} MB needed, "
+                f"{host.free_bytes / 1e6:.1f} MB free"
+            )
     return None

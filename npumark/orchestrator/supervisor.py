@@ -193,7 +193,7 @@ class _Supervision:
             stuck = "" if exit_code is not None else "; the process could not be ended"
             return "timeout", f"no end within {self._deadline_s:g} s{stuck}", None
         if ending == "too_large" or reader.overflowed:
-            return "no_result", f"the result exceeds {MAX_RESULT_BYTES >> 20} MiB", None
+            return "no_result", f"the result exceeds {MAX_RESULT_BYTES / 1e6:.1f} MB", None
         if exit_code != 0:
             return "crashed", describe_exit(exit_code, oom=oom), None
         raw = reader.data()

@@ -349,7 +349,7 @@ def test_every_violation_is_said_with_what_to_do(fake: Any) -> None:
     judged = [n for n, c in environment.checks.items() if c.violation]
     assert len(said) == len(judged) == 6
     assert "its processor is 100% busy: stop other programs, or use --wait-idle" in said
-    assert any("3.6 GiB of memory are needed and 0.0 GiB are free" in text for text in said)
+    assert any("3.9 GB of memory are needed and 0.0 GB are free" in text for text in said)
     fault = preconditions.strict_error(environment)
     assert fault is not None
     assert fault.exit_code == 2

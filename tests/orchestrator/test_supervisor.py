@@ -125,7 +125,7 @@ def test_success_without_a_measurement_is_no_result() -> None:
 def test_a_result_without_end_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(supervisor, "MAX_RESULT_BYTES", 1 << 20)
     out = drive("while True: answer(b'x' * 65536)")
-    assert (out.status, out.why) == ("no_result", "the result exceeds 1 MiB")
+    assert (out.status, out.why) == ("no_result", "the result exceeds 1.0 MB")
 
 
 def test_a_hang_ends_at_the_deadline() -> None:
