@@ -302,7 +302,7 @@ def _measure(run: Measuring, request: RunRequest, interrupts: Interrupts, tell: 
                 tell(Saved(book.folder.record, record.payload.complete))
                 raise _not_written(fault, book, complete=record.payload.complete) from fault
         tell(Saved(request.out or book.folder.record, record.payload.complete))
-    peaks = {p.workload for p in book.plan if p.kind == "peak"}
+    peaks = {p.workload for p in book.plan if p.kind == "peak" and p.tier == "peak"}
     code = Interrupted.exit_code if interrupted else exit_code(record.payload, peaks)
     return Outcome(record, book.folder.record, code)
 

@@ -37,6 +37,7 @@ def entry(workload: str, status: str, *attempts: str) -> Any:
         (False, [entry(PEAK, "gate_failed", "ok")], 0),
         (False, [entry(PEAK, "crashed", "crashed"), entry(NET, "ok", "ok")], 4),
         (False, [entry(NET, "timeout", "timeout")], 4),
+        (False, [entry(NET, "ok", "ok", "crashed"), entry(NET, "crashed", "crashed")], 1),
         (False, [entry(PEAK, "unsupported", "unsupported")], 3),
         (False, [entry(PEAK, "skipped")], 3),
         (False, [entry(PEAK, "wrong_device", "wrong_device")], 1),
