@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
+from pydantic import ValidationError
+
 from npumark import paths
 from npumark.errors import IntegrityError
 
@@ -29,10 +31,11 @@ _BINARY: int = getattr(os, "O_BINARY", 0)
 @dataclass(frozen=True, slots=True)
 class Line:
     """One journal line: ``kind`` (``header``, ``resumed``, ``starting``, ``attempt``,
-    ``fact``, ``parts``, ``finished``) and its ``body``."""
+    ``fact``, ``parts``, ``finished``), its ``body`` and its ``number`` in the file."""
 
     kind: str
     body: dict[str, Any]
+    number: int = 0
 
 
 class Journal:
@@ -87,17 +90,17 @@ def read_journal(path: Path) -> tuple[Line, ...]:
             f"the journal {path} cannot be read: {fault.strerror or fault}",
             "This run cannot be resumed; start a new one.",
         ) from fault
-    parsed = [_parse(line) for line in raw.split(b"\n") if line]
+    parsed = [(n, _parse(line, n)) for n, line in enumerate(raw.split(b"\n"), 1) if line]
     lines: list[Line] = []
-    for number, line in enumerate(parsed):
+    for place, (number, line) in enumerate(parsed):
         if line is not None:
             lines.append(line)
             continue
-        following = next((later for later in parsed[number:] if later is not None), None)
+        following = next((later for _, later in parsed[place:] if later is not None), None)
         if following is not None and following.kind != "resumed":
-            raise _broken(path, f"line {number + 1} is not readable")
+            raise broken(path, f"line {number} is not readable")
     if not lines or lines[0].kind != "header" or lines[0].body.get("schema") != SCHEMA:
-        raise _broken(path, "it does not start with a header of this version")
+        raise broken(path, "it does not start with a header of this version")
     return tuple(lines)
 
 
@@ -105,11 +108,13 @@ def read_journal(path: Path) -> tuple[Line, ...]:
 class Replay:
     """What a journal says: its header, attempts by entry, facts, and the attempt in flight.
 
-    ``parts`` is what was seen of the machine up to the last attempt or the end of a part.
+    ``numbers`` are the lines that the attempts stand on. ``parts`` is what was seen of the
+    machine up to the last attempt or the end of a part.
     """
 
     header: dict[str, Any]
     attempts: dict[Key, list[dict[str, Any]]] = field(default_factory=dict)
+    numbers: dict[Key, list[int]] = field(default_factory=dict)
     facts: dict[str, Any] = field(default_factory=dict)
     resumed: list[dict[str, Any]] = field(default_factory=list)
     in_flight: dict[str, Any] | None = None
@@ -119,32 +124,59 @@ class Replay:
     last_ns: int = 0
 
 
-def replay(lines: tuple[Line, ...]) -> Replay:
-    """Return the state that ``lines`` lead to. ``last_ns`` is the latest instant mentioned."""
+def replay(lines: tuple[Line, ...], path: Path | None = None) -> Replay:
+    """Return the state that ``lines`` lead to. ``last_ns`` is the latest instant mentioned.
+
+    Raises IntegrityError naming ``path`` and the line that lacks what its kind must have.
+    """
     state = Replay(lines[0].body)
     for line in lines[1:]:
-        body = line.body
-        if line.kind == "starting":
-            state.in_flight = body
-            state.last_ns = max(state.last_ns, int(body["started_ns"]))
-        elif line.kind == "attempt":
-            attempt = body["attempt"]
-            state.attempts.setdefault(entry_key(body), []).append(attempt)
-            state.in_flight = None
-            state.spent_ns = body.get("spent_ns", {})
-            state.parts = body.get("parts", [_UNKNOWN_PART])
-            ended = int(attempt["started_ns"]) + int(attempt["wall_ns"])
-            state.last_ns = max(state.last_ns, ended)
-        elif line.kind == "fact":
-            state.facts[str(body["name"])] = body["value"]
-        elif line.kind == "parts":
-            state.parts = body["parts"]
-        elif line.kind == "resumed":
-            state.resumed.append(body)
-            state.last_ns = max(state.last_ns, int(body["at_ns"]))
-        elif line.kind == "finished":
-            state.finished = True
+        try:
+            _take(state, line)
+        except _ODD as fault:
+            raise broken(path, f"line {line.number} {lack(fault)}") from fault
     return state
+
+
+_ODD = (ValueError, KeyError, TypeError, AttributeError, OverflowError)
+
+
+def lack(fault: Exception) -> str:
+    """Say in a few words what a line was found to lack."""
+    if isinstance(fault, ValidationError):
+        first = fault.errors(include_url=False, include_context=False, include_input=False)[0]
+        where = ".".join(map(str, first["loc"]))
+        return f"has a wrong {where or 'value'}: {first['msg']}"
+    if isinstance(fault, KeyError):
+        return f"lacks {fault}"
+    return f"has a wrong value: {' '.join(str(fault).split())[:200]}"
+
+
+def _take(state: Replay, line: Line) -> None:
+    body = line.body
+    if line.kind == "starting":
+        entry_key(body)
+        int(body["n"]), int(body["seed"])
+        state.last_ns = max(state.last_ns, int(body["started_ns"]))
+        state.in_flight = body
+    elif line.kind == "attempt":
+        attempt = body["attempt"]
+        ended = int(attempt["started_ns"]) + int(attempt["wall_ns"])
+        state.attempts.setdefault(entry_key(body), []).append(attempt)
+        state.numbers.setdefault(entry_key(body), []).append(line.number)
+        state.in_flight = None
+        state.spent_ns = {str(k): int(v) for k, v in body.get("spent_ns", {}).items()}
+        state.parts = list(body.get("parts", [_UNKNOWN_PART]))
+        state.last_ns = max(state.last_ns, ended)
+    elif line.kind == "fact":
+        state.facts[str(body["name"])] = body["value"]
+    elif line.kind == "parts":
+        state.parts = list(body["parts"])
+    elif line.kind == "resumed":
+        state.last_ns = max(state.last_ns, int(body["at_ns"]))
+        state.resumed.append(body)
+    elif line.kind == "finished":
+        state.finished = True
 
 
 def entry_key(body: dict[str, Any]) -> Key:
@@ -153,15 +185,16 @@ def entry_key(body: dict[str, Any]) -> Key:
     return (str(engine), str(workload), str(variant))
 
 
-def _parse(raw: bytes) -> Line | None:
+def _parse(raw: bytes, number: int) -> Line | None:
     try:
         doc = json.loads(raw)
-        return Line(doc.pop("kind"), doc)
-    except (ValueError, AttributeError, KeyError, RecursionError):
+        return Line(doc.pop("kind"), doc, number)
+    except (ValueError, AttributeError, KeyError, TypeError, RecursionError):
         return None
 
 
-def _broken(path: Path, why: str) -> IntegrityError:
+def broken(path: Path | None, why: str) -> IntegrityError:
+    name = "the journal" if path is None else f"the journal {path}"
     return IntegrityError(
-        f"the journal {path} is damaged: {why}", "This run cannot be resumed; start a new one."
+        f"{name} is damaged: {why}", "This run cannot be resumed; start a new one."
     )

@@ -9,8 +9,6 @@ from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from pydantic import ValidationError
-
 from npumark import paths
 from npumark.errors import IntegrityError, UsageError
 from npumark.orchestrator import resume
@@ -22,7 +20,9 @@ from npumark.orchestrator.journal import (
     SCHEMA,
     Journal,
     Replay,
+    broken,
     entry_key,
+    lack,
     read_journal,
     replay,
 )
@@ -50,6 +50,12 @@ _CHANGEABLE = frozenset(
     {"resume", "out", "force", "time_budget_s", "strict", "wait_idle", "skip_preconditions", "argv"}
 )
 """What a resumption may ask for itself; all else is as the run was begun."""
+
+_ODD = (ValueError, KeyError, TypeError, AttributeError, OverflowError)
+"""What reading a journal of another form raises; a ValidationError is a ValueError."""
+
+_OPTIONS = {"engines": "--engine", "workloads": "--workload", "variants": "--variant"}
+"""The options that are not called as the request calls them."""
 
 
 def begin(
@@ -123,7 +129,7 @@ def stopped_run(request: RunRequest) -> tuple[RunFolder, Replay]:
     it is complete, or where the request would change what it was begun as.
     """
     odd = [
-        f"--{name.replace('_', '-')}"
+        _OPTIONS.get(name, f"--{name.replace('_', '-')}")
         for name, value in asdict(request).items()
         if name not in _CHANGEABLE and value != getattr(RunRequest(), name)
     ]
@@ -135,7 +141,8 @@ def stopped_run(request: RunRequest) -> tuple[RunFolder, Replay]:
     folder = _newest_stopped() if request.resume == LATEST else find(str(request.resume))
     if not folder.journal.exists():
         raise UsageError(f"the run {folder.run_id} has no journal to resume from")
-    told = replay(read_journal(folder.journal))
+    told = replay(read_journal(folder.journal), folder.journal)
+    _check_header(folder, told)
     if told.finished:
         raise UsageError(
             f"the run {folder.run_id} is complete",
@@ -144,11 +151,57 @@ def stopped_run(request: RunRequest) -> tuple[RunFolder, Replay]:
     return folder, told
 
 
+def _check_header(folder: RunFolder, told: Replay) -> None:
+    """Raise IntegrityError unless the header, and all that resuming reads of it, is whole."""
+    header = told.header
+    if header.get("run_id") != folder.run_id:
+        raise broken(folder.journal, f"line 1 is of another run, {header.get('run_id')!r:.60}")
+    try:
+        str(header["created"])
+        resume.request_from_json(header["request"])
+        plan = {p.key for p in resume.plan_from_json(header["plan"])}
+        for engine in header["engines"]:
+            _found(engine)
+        dict(header["owner"]), dict(header["machine"]), dict(header["state"])
+        for processor in header["processors"]:
+            Processor.model_validate(processor)
+        Suite.model_validate(header["suite"])
+        if int(header["threads"]) < 1:
+            raise ValueError("threads is not a count")
+        _check_stamps(header)
+    except _ODD as fault:
+        raise broken(folder.journal, f"line 1 {lack(fault)}") from fault
+    try:
+        for part in told.resumed:
+            ResumeEvent(at_ns=part["at_ns"], changed=part["changed"])
+            _check_stamps(part)
+        dict(told.facts.get("harness", {}))
+        for seen in told.parts:
+            Part(**seen)
+    except _ODD as fault:
+        raise broken(folder.journal, f"a line after the first {lack(fault)}") from fault
+    for key, attempts in told.attempts.items():
+        for number, attempt in zip(told.numbers[key], attempts, strict=True):
+            if key not in plan:
+                raise broken(folder.journal, f"line {number} is of no entry of the plan")
+            try:
+                Attempt.model_validate(attempt)
+            except _ODD as fault:
+                raise broken(folder.journal, f"line {number} {lack(fault)}") from fault
+    if told.in_flight is not None and entry_key(told.in_flight) not in plan:
+        raise broken(folder.journal, "its last attempt is of no entry of the plan")
+
+
+def _check_stamps(body: Mapping[str, Any]) -> None:
+    int(body["origin_ns"]), int(body["wall_ns"])
+    Environment.model_validate(body["environment"])
+
+
 def resumed_request(request: RunRequest, told: Replay) -> RunRequest:
     """Return what a resumed run asks for: as it was begun, but for what may change."""
     try:
         begun = resume.request_from_json(told.header["request"])
-    except (TypeError, KeyError, AttributeError) as fault:
+    except _ODD as fault:
         raise _unreadable(fault) from fault
     return replace(
         begun,
@@ -166,7 +219,7 @@ def planned_before(told: Replay, manifest: Manifest) -> tuple[Planned, ...]:
     """Return a stopped run's plan. Raises UsageError where the pack no longer has all of it."""
     try:
         plan = resume.plan_from_json(told.header["plan"])
-    except (TypeError, KeyError) as fault:
+    except _ODD as fault:
         raise _unreadable(fault) from fault
     for planned in plan:
         workload = manifest.workloads.get(planned.workload)
@@ -233,7 +286,7 @@ def reopen(
         for key, attempts in told.attempts.items():
             for attempt in attempts:
                 book.take(by_key[key], Attempt.model_validate(attempt))
-    except (KeyError, TypeError, ValidationError) as fault:
+    except _ODD as fault:
         raise _unreadable(fault) from fault
     book.journal.append(
         "resumed",
@@ -256,7 +309,7 @@ def engines_before(told: Replay) -> dict[str, Found]:
     """Return the engines that a stopped run measures, as its first probes described them."""
     try:
         return {e["info"]["id"]: _found(e) for e in told.header["engines"]}
-    except (KeyError, TypeError) as fault:
+    except _ODD as fault:
         raise _unreadable(fault) from fault
 
 
@@ -303,6 +356,6 @@ def _newest_stopped() -> RunFolder:
 
 def _unreadable(fault: Exception) -> IntegrityError:
     return IntegrityError(
-        f"the journal of this run does not fit this version of npumark ({fault!r})"[:300],
+        f"the journal of this run does not fit this version of npumark: it {lack(fault)}"[:300],
         "It cannot be resumed; start a new run.",
     )

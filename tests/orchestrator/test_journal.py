@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
@@ -19,12 +20,12 @@ ENTRY = ["e-cpu", "w", "v"]
 def write(path: Path, *, finish: bool = True) -> Replay:
     with Journal(path) as journal:
         journal.append("header", {"schema": SCHEMA, "run_id": "r"})
-        journal.append("starting", {"entry": ENTRY, "n": 1, "started_ns": 5})
+        journal.append("starting", {"entry": ENTRY, "n": 1, "seed": 7, "started_ns": 5})
         journal.append(
             "attempt", {"entry": ENTRY, "attempt": {"n": 1, "started_ns": 5, "wall_ns": 10}}
         )
         journal.append("fact", {"name": "overhead", "value": {"ns": 3}})
-        journal.append("starting", {"entry": ENTRY, "n": 2, "started_ns": 40})
+        journal.append("starting", {"entry": ENTRY, "n": 2, "seed": 7, "started_ns": 40})
         if finish:
             journal.append(
                 "attempt", {"entry": ENTRY, "attempt": {"n": 2, "started_ns": 40, "wall_ns": 2}}
@@ -44,7 +45,7 @@ def test_a_finished_run_is_replayed_whole(tmp_path: Path) -> None:
 
 def test_an_attempt_in_flight_is_known(tmp_path: Path) -> None:
     state = write(tmp_path / "j", finish=False)
-    assert state.in_flight == {"entry": ENTRY, "n": 2, "started_ns": 40}
+    assert state.in_flight == {"entry": ENTRY, "n": 2, "seed": 7, "started_ns": 40}
     assert (state.finished, state.last_ns) == (False, 40)
 
 
@@ -130,3 +131,28 @@ def test_lines_are_written_as_they_are_on_every_system(
     with Journal(tmp_path / "j") as journal:
         journal.append("header", {"schema": SCHEMA})
     assert flags[0] & 1 << 30
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        {"kind": "attempt", "attempt": {"started_ns": 1, "wall_ns": 1}},
+        {"kind": "attempt", "entry": ENTRY},
+        {"kind": "attempt", "entry": ENTRY, "attempt": None},
+        {"kind": "attempt", "entry": ["e-cpu"], "attempt": {"started_ns": 1, "wall_ns": 1}},
+        {"kind": "attempt", "entry": ENTRY, "attempt": {"started_ns": "zz", "wall_ns": 1}},
+        {"kind": "starting", "entry": ENTRY, "n": 1, "seed": 1},
+        {"kind": "starting", "entry": None, "n": 1, "seed": 1, "started_ns": 1},
+        {"kind": "fact", "name": "overhead"},
+        {"kind": "resumed", "at_ns": float("inf")},
+        {"kind": "parts", "parts": 3},
+    ],
+)
+def test_a_line_that_lacks_what_it_must_have_is_named(tmp_path: Path, line: object) -> None:
+    path = tmp_path / "j"
+    write(path)
+    with path.open("a") as file:
+        file.write(json.dumps(line) + "\n")
+    with pytest.raises(IntegrityError, match=r"j is damaged: line 8 ") as told:
+        replay(read_journal(path), path)
+    assert "\n" not in told.value.message

@@ -16,7 +16,7 @@ from typing import Any
 import psutil
 import pytest
 
-from npumark.errors import Interrupted, UsageError
+from npumark.errors import IntegrityError, Interrupted, UsageError
 from npumark.machine import sensors
 from npumark.orchestrator import run
 from npumark.orchestrator.events import AttemptEnded
@@ -261,6 +261,8 @@ def test_a_pack_without_the_planned_is_refused(bench: Any, stopped: Path) -> Non
 
 
 def test_resuming_what_cannot_be_is_refused(bench: Any, stopped: Path) -> None:
+    with pytest.raises(UsageError, match=r"cannot take --engine, --variant, --workload$"):
+        resume(bench, engines=("virtual-cpu",), workloads=(NET,), variants=("fp32",))
     with pytest.raises(UsageError, match="cannot take --quick"):
         resume(bench, quick=True)
     with pytest.raises(UsageError, match="no saved run"):
@@ -296,3 +298,35 @@ def test_a_budget_ends_a_run_and_a_resumption_completes_it(bench: Any) -> None:
     assert replace(partial, exit_code=0).path.exists()
     done = resume(bench)
     assert bench.check(done.path).complete
+
+
+def _spoilt(lines: list[dict[str, Any]], kind: str, **changed: Any) -> None:
+    next(line for line in lines if line["kind"] == kind).update(changed)
+
+
+@pytest.mark.parametrize(
+    ("kind", "changed"),
+    [
+        ("header", {"threads": "x"}),
+        ("header", {"threads": 0}),
+        ("header", {"origin_ns": "q"}),
+        ("header", {"run_id": "20200101T000000Z-abcdef"}),
+        ("header", {"request": None}),
+        ("header", {"suite": {}}),
+        ("header", {"environment": 4}),
+        ("header", {"plan": [{}]}),
+        ("attempt", {"attempt": {"n": 1, "started_ns": 1, "wall_ns": 1}}),
+        ("attempt", {"entry": ["no", "such", "entry"]}),
+    ],
+)
+def test_a_damaged_journal_is_refused_in_one_sentence(
+    bench: Any, stopped: Path, kind: str, changed: dict[str, Any]
+) -> None:
+    path = bench.runs()[0] / "journal.jsonl"
+    lines = [json.loads(text) for text in path.read_text().splitlines()]
+    _spoilt(lines, kind, **changed)
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    with pytest.raises(IntegrityError, match=r"journal\.jsonl is damaged: line \d") as told:
+        resume(bench)
+    assert "\n" not in told.value.message
+    assert len(told.value.message) < 600
