@@ -15,6 +15,7 @@ import typer
 from typer.core import TyperGroup
 
 from npumark import __version__
+from npumark.cli import output
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "run": ("npumark.cli.run", "Measure this computer and save a record."),
@@ -80,7 +81,7 @@ app = typer.Typer(
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"npumark {__version__}")
+        output.put(f"npumark {__version__}\n")
         raise typer.Exit
 
 
@@ -112,6 +113,7 @@ def main(argv: list[str] | None = None) -> int:
     """Run the command line (``argv`` without the program's name); return the exit status."""
     from npumark.cli.faults import end
 
+    output.open_closed_streams()
     try:
         typer.main.get_command(app).main(args=argv, prog_name="npumark")
     except SystemExit as finish:

@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from npumark import __version__
+from npumark.cli import output
 from npumark.errors import EXIT_MEASURED_WITH_FAULTS, Interrupted, NpumarkError
 
 INTERRUPTED = Interrupted.exit_code
@@ -30,6 +31,8 @@ def end(fault: BaseException) -> int:
         return INTERRUPTED
     if isinstance(fault, BrokenPipeError):
         return UNFORESEEN
+    if isinstance(fault, OSError) and _of_the_parser(fault):
+        return end(output.refused(fault))
     log = keep(fault)
     what = " ".join(str(fault).split())[:200]
     tell(
@@ -40,14 +43,27 @@ def end(fault: BaseException) -> int:
     return UNFORESEEN
 
 
+def _of_the_parser(fault: OSError) -> bool:
+    """Say whether the command line's own parser raised it: all it does is write (help, usage)."""
+    innermost = fault.__traceback__
+    while innermost is not None and innermost.tb_next is not None:
+        innermost = innermost.tb_next
+    if innermost is None:
+        return False
+    module = str(innermost.tb_frame.f_globals.get("__name__", ""))
+    return module.partition(".")[0] in {"click", "typer"}
+
+
 def tell(message: str, hint: str | None) -> None:
     """Write an error and its next step on stderr, as plain text."""
     lines = [f"error: {message}"]
     if hint:
         lines.append(f"next: {hint}")
+    if sys.stderr is None:  # print would take standard output instead
+        return
     try:
         print(*lines, sep="\n", file=sys.stderr, flush=True)
-    except OSError:
+    except (OSError, ValueError):
         return  # nobody is left to read it; the exit status still tells
 
 

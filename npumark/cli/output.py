@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from contextlib import suppress
 from typing import Any, TextIO
 
 from npumark.errors import SetupError
@@ -21,6 +22,8 @@ def put(text: str) -> None:
     measured, so it is no error. Raises OutputError where it cannot be written otherwise.
     """
     stream = sys.stdout
+    if stream is None:
+        return
     try:
         stream.write(text)
         stream.flush()
@@ -30,16 +33,41 @@ def put(text: str) -> None:
     except BrokenPipeError:
         _drop(stream)
     except OSError as fault:
-        _drop(stream)
-        raise OutputError(
-            f"the output cannot be written: {fault.strerror or fault}",
-            "Make room, or send it elsewhere.",
-        ) from fault
+        raise refused(fault) from fault
+
+
+def refused(fault: OSError) -> OutputError:
+    """Return what tells that standard output takes no more, and let the rest go nowhere."""
+    if sys.stdout is not None:
+        _drop(sys.stdout)
+    return OutputError(
+        f"the output cannot be written: {fault.strerror or fault}",
+        "Make room, or send it elsewhere.",
+    )
+
+
+def open_closed_streams() -> None:
+    """Send what goes to a closed standard stream nowhere.
+
+    The next file that is opened would otherwise take its number, and a library's messages would
+    be written into a journal or a record.
+    """
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is not None:
+            continue
+        opened = os.open(os.devnull, os.O_RDWR)
+        if opened != number:
+            os.dup2(opened, number)
+            os.close(opened)
+        os.set_inheritable(number, True)
+        mode = "r" if name == "stdin" else "w"
+        setattr(sys, name, os.fdopen(number, mode, encoding="utf-8", closefd=False))
 
 
 def _drop(stream: TextIO) -> None:
     """Let later writes, and the flush at exit, go nowhere."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+    with suppress(OSError, ValueError):  # a stream without a file has nothing to drop
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def put_json(document: Any) -> None:

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
+_LONGEST_S = 365 * 86_400.0
+
 
 class ResumeLast(TyperCommand):
     """Lets ``--resume`` stand without a value: it then means the last run."""
@@ -175,7 +177,7 @@ def run(
         all_variants=all_variants,
         ladder=_known_ladder(ladder),
         large_peak=large_peak,
-        time_budget_s=time_budget,
+        time_budget_s=_known_budget(time_budget),
         include_known_crashes=include_known_crashes,
         include_emulated=include_emulated,
         wait_idle=wait_idle,
@@ -197,6 +199,16 @@ def _known_ladder(name: str | None) -> str | None:
     raise typer.BadParameter(
         f"there is no ladder {name!r}; there is: {', '.join(complete.LADDERS)}",
         param_hint="--ladder",
+    )
+
+
+def _known_budget(seconds: float | None) -> float | None:
+    """Return the budget; a number that is none (``nan``, ``inf``) passes Typer's own limit."""
+    if seconds is None or 1.0 <= seconds <= _LONGEST_S:
+        return seconds
+    raise typer.BadParameter(
+        f"{seconds} is not a number of seconds from 1 to {_LONGEST_S:.0f} (a year)",
+        param_hint="--time-budget",
     )
 
 

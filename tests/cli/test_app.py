@@ -183,3 +183,13 @@ def complete(words: str) -> list[str]:
 )
 def test_the_shell_completes_commands_and_ids(words: str, offered: str) -> None:
     assert offered in complete(words)
+
+
+@pytest.mark.parametrize("seconds", ["inf", "1e400", "1e300", "nan", "-5", "0", "-inf", "x"])
+def test_a_time_budget_is_a_number_of_seconds(
+    seconds: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["run", f"--time-budget={seconds}"]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "--time-budget" in captured.err

@@ -128,3 +128,43 @@ def test_a_narrow_encoding_loses_a_character_and_not_the_report() -> None:
         cwd=Path(__file__).parents[2],
     )
     assert done.stdout == b"0.83 TOPS ? ? end\n"
+
+
+MAIN = "import sys; from npumark.cli.app import main; sys.exit(main(sys.argv[1:]))"
+SHELL = pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is full")
+
+
+def shell(words: str, redirected: str) -> subprocess.CompletedProcess[str]:
+    command = f'exec "{sys.executable}" -c "$0" {words} {redirected}'
+    return subprocess.run(
+        ["/bin/sh", "-c", command, MAIN], capture_output=True, text=True, check=False
+    )
+
+
+@SHELL
+@pytest.mark.parametrize(
+    "words", ["--help", "--version", "run --help", "pack path", "pack list", "engines --help"]
+)
+def test_each_output_to_a_full_disk_is_one_sentence(words: str) -> None:
+    done = shell(words, ">/dev/full")
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: the output cannot be written: No space left on device\n")
+    assert done.stderr.count("\n") == 2
+
+
+@SHELL
+@pytest.mark.parametrize("words", ["--help", "--version", "history", "pack path"])
+def test_a_closed_output_is_written_nowhere(home: Path, words: str) -> None:
+    done = shell(words, ">&-")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert not (home / "data" / "logs").exists()
+
+
+@SHELL
+@pytest.mark.parametrize("to", ["2>&-", "2>/dev/full", "2>&- <&-"])
+@pytest.mark.parametrize(
+    ("words", "code"), [("report nothing", 2), ("rnu", 2), ("run --time-budget nan", 2)]
+)
+def test_an_error_that_nobody_can_read_keeps_its_status(words: str, code: int, to: str) -> None:
+    done = shell(words, to)
+    assert (done.returncode, done.stdout) == (code, "")
