@@ -9,12 +9,19 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from npumark.errors import PackError, UsageError
 from npumark.policy import DATA
+
+MAX_MANIFEST_BYTES = 16_000_000
+"""Far more than any pack needs; a device such as /dev/zero would never end."""
+
+_LARGEST_BOUND = 1e300
 
 Kind = Literal["peak", "network"]
 Tier = Literal["peak", "large", "scored", "extra"]
@@ -152,16 +159,17 @@ def parse_manifest(raw: bytes) -> Manifest:
     """Return the manifest in ``raw`` (JSON).
 
     Raises PackError where it is not one: bad JSON, a missing key, an unsafe path, a file that
-    a workload reads but the list lacks.
+    a workload reads but the list lacks, a number that is none, a name that stands twice.
     """
     try:
-        doc = json.loads(raw)
-        files = {f["path"]: _file(f) for f in doc["files"]}
-        workloads = {w["id"]: workload_from(w) for w in doc["workloads"]}
-        manifest = Manifest(hashlib.sha256(raw).hexdigest(), dict(doc["suite"]), files, workloads)
-    except (ValueError, KeyError, TypeError, AttributeError) as fault:
+        doc = json.loads(raw, parse_constant=_refuse, parse_float=_finite)
+        files = _each_once("file", ((f["path"], _file(f)) for f in doc["files"]))
+        workloads = _each_once("workload", ((w["id"], workload_from(w)) for w in doc["workloads"]))
+        manifest = Manifest(hashlib.sha256(raw).hexdigest(), _texts(doc["suite"]), files, workloads)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as fault:
+        lacks = f"it lacks {fault}" if isinstance(fault, KeyError) else " ".join(str(fault).split())
         raise PackError(
-            f"the pack's manifest cannot be read: {fault!r}",
+            f"the pack's manifest cannot be read: {lacks[:200]}",
             "Restore it, or reinstall npumark.",
         ) from fault
     _check(manifest)
@@ -176,13 +184,71 @@ def load_manifest(path: Path | None = None) -> Manifest:
     """
     place = path or DATA / "manifest.json"
     try:
-        raw = place.read_bytes()
+        with place.open("rb") as file:
+            raw = file.read(MAX_MANIFEST_BYTES + 1)
     except OSError as fault:
         message = f"the manifest {place} cannot be read: {fault.strerror or fault}"
         if path is None:
             raise PackError(message, "Reinstall npumark to restore it.") from fault
         raise UsageError(message, "Name the manifest.json of a pack.") from fault
+    if len(raw) > MAX_MANIFEST_BYTES:
+        raise UsageError(
+            f"{place} is no manifest: it is larger than {MAX_MANIFEST_BYTES / 1e6:.0f} MB",
+            "Name the manifest.json of a pack.",
+        )
     return parse_manifest(raw)
+
+
+_T = TypeVar("_T")
+
+
+def _each_once(what: str, pairs: Iterable[tuple[str, _T]]) -> dict[str, _T]:
+    found: dict[str, _T] = {}
+    for name, value in pairs:
+        if not isinstance(name, str) or name in found:
+            raise ValueError(f"the {what} {name!r} stands twice or has no name")
+        found[name] = value
+    return found
+
+
+def _refuse(text: str) -> float:
+    raise ValueError(f"{text} is not a number")
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    return number if math.isfinite(number) else _refuse(text)
+
+
+def _count(doc: dict[str, Any], name: str) -> int:
+    """Return a number of things: a whole number, not negative, and not a text that looks so."""
+    return _whole(name, doc[name])
+
+
+def _texts(doc: dict[str, Any]) -> dict[str, str]:
+    for name, value in doc.items():
+        if not isinstance(value, str):
+            raise TypeError(f"the suite's {name} is {str(value)[:40]!r}, which is not a text")
+    return dict(doc)
+
+
+def _whole(name: str, value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 1 << 63:
+        raise ValueError(f"{name} is {str(value)[:40]!r}, which is not a whole number from 0")
+    return value
+
+
+def _shape(doc: dict[str, Any]) -> tuple[int, ...]:
+    return tuple(_whole("shape", length) for length in doc["shape"])
+
+
+def _bounds(doc: dict[str, Any]) -> dict[str, float]:
+    for name, value in doc["bounds"].items():
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            raise TypeError(f"the bound {name} is {str(value)[:40]!r}, which is not a number")
+        if abs(value) > _LARGEST_BOUND:
+            raise ValueError(f"the bound {name} is too large to be one")
+    return dict(doc["bounds"])
 
 
 def _check(manifest: Manifest) -> None:
@@ -213,7 +279,7 @@ def _check(manifest: Manifest) -> None:
 def _file(doc: dict[str, Any]) -> PackFile:
     return PackFile(
         path=doc["path"],
-        size=int(doc["size"]),
+        size=_count(doc, "size"),
         sha256=doc["sha256"],
         origin=doc["origin"],
         recipe=doc.get("recipe"),
@@ -223,12 +289,11 @@ def _file(doc: dict[str, Any]) -> PackFile:
 
 
 def _spec(doc: dict[str, Any]) -> TensorSpec:
-    return TensorSpec(doc["name"], doc["dtype"], tuple(doc["shape"]))
+    return TensorSpec(doc["name"], doc["dtype"], _shape(doc))
 
 
 def _stored(doc: dict[str, Any]) -> StoredTensor:
-    shape = tuple(doc["shape"])
-    return StoredTensor(doc["name"], doc["file"], doc["dtype"], shape, doc.get("transform"))
+    return StoredTensor(doc["name"], doc["file"], doc["dtype"], _shape(doc), doc.get("transform"))
 
 
 def workload_from(doc: dict[str, Any]) -> Workload:
@@ -240,19 +305,19 @@ def workload_from(doc: dict[str, Any]) -> Workload:
         tier=doc["tier"],
         task=doc["task"],
         title=doc["title"],
-        macs=int(doc["macs"]),
-        params=int(doc["params"]),
+        macs=_count(doc, "macs"),
+        params=_count(doc, "params"),
         published=dict(doc.get("published") or {}),
         eval=EvalSet(
-            n=int(ev["n"]),
-            canonical=int(ev["canonical"]),
+            n=_count(ev, "n"),
+            canonical=_count(ev, "canonical"),
             inputs=tuple(map(_stored, ev["inputs"])),
             references=tuple(map(_stored, ev["references"])),
             mu=tuple(map(_stored, ev.get("mu") or ())),
             parameters=dict(ev.get("parameters") or {}),
             canonical_inputs=tuple(map(_stored, ev.get("canonical_inputs") or ())),
         ),
-        gates={k: GateSpec(g["basis"], dict(g["bounds"])) for k, g in doc["gates"].items()},
+        gates={k: GateSpec(g["basis"], _bounds(g)) for k, g in doc["gates"].items()},
         variants=tuple(map(variant_from, doc["variants"])),
     )
 
