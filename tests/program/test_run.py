@@ -260,8 +260,9 @@ def test_a_dry_run_measures_and_writes_nothing(bench: Any) -> None:
 
 
 def test_a_time_budget_ends_the_run_early(bench: Any) -> None:
-    bench.rules["spacing_s"] = "3.0"  # however fast the machine, the whole run takes longer
-    out = bench.run(quick=False, time_budget_s=4.0)
+    # However slow the machine, the first pass fits; however fast, the second may not begin.
+    bench.rules["spacing_s"] = "600.0"
+    out = bench.run(quick=False, time_budget_s=300.0)
     payload = bench.check(out.path)
     assert not payload.complete
     assert "time_budget" in payload.not_comparable_because
