@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
@@ -452,3 +453,20 @@ def test_a_runtime_that_broke_is_told_and_recorded(
     assert f"ONNX Runtime could not be loaded, and is left out: {reason}" in notes
     started = next(i for i, e in enumerate(bench.events) if isinstance(e, AttemptStarted))
     assert any(isinstance(e, Note) for e in bench.events[:started])
+
+
+def test_a_chain_beside_the_score_cannot_leave_a_run_without_one(
+    bench: Any, make_card: Card
+) -> None:
+    old = store.pack_root(load_manifest(bench.manifest))
+    doc = json.loads(bench.manifest.read_text())
+    doc["workloads"].append({**doc["workloads"][0], "id": "peak-extra", "tier": "extra"})
+    bench.manifest.write_text(json.dumps(doc))
+    shutil.copytree(old, store.pack_root(load_manifest(bench.manifest)))
+
+    card = make_card(faults=[{"workload": "peak-extra", "do": "segfault"}])
+    out = bench.run(card, workloads=("peak-extra", NET), variants=("fp32",))
+    assert bench.check(out.path).score is None
+    assert statuses(out.record.payload)["peak-extra", "fp32"] == "crashed"
+    assert out.exit_code == 1
+    assert bench.run(card, workloads=("peak-extra",), variants=("fp32",)).exit_code == 4
