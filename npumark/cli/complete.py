@@ -27,10 +27,14 @@ def ladders(incomplete: str) -> list[str]:
 
 def runs(incomplete: str) -> list[str]:
     """Return `last` and the ids of saved runs that start with ``incomplete``."""
+    from npumark.errors import SetupError
     from npumark.paths import data_dir
 
-    folder = data_dir() / "runs"
-    saved = sorted((p.name for p in folder.iterdir()), reverse=True) if folder.is_dir() else []
+    try:
+        folder = data_dir() / "runs"
+        saved = sorted((p.name for p in folder.iterdir()), reverse=True) if folder.is_dir() else []
+    except (SetupError, OSError):
+        saved = []  # where nothing can be kept, that too is the command's to report
     return [name for name in ("last", *saved) if name.startswith(incomplete)]
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from npumark import __version__
 from npumark.cli.app import COMMANDS, main
+from npumark.cli.complete import runs
 
 HEAVY = ("numpy", "pydantic", "rich", "onnxruntime", "openvino", "psutil", "cryptography")
 
@@ -193,3 +194,8 @@ def test_a_time_budget_is_a_number_of_seconds(
     captured = capsys.readouterr()
     assert captured.out == ""
     assert "--time-budget" in captured.err
+
+
+def test_runs_are_completed_without_a_home_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NPUMARK_HOME", "~nosuchuser/x")
+    assert runs("") == ["last"]
