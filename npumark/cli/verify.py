@@ -77,7 +77,7 @@ def verify(
         output.put_json(_document(path, payload.run_id, error, found, raw))
     elif fault is None:
         attempts = sum(len(e.attempts) for e in payload.entries)
-        kept = "no raw samples lie beside it" if raw is None else "the raw samples agree"
+        kept = "no raw samples lie beside it" if raw is None else _kept(whole)
         output.put(
             f"{path}: the digest holds, and every figure recomputes exactly from "
             f"{attempts} attempts; {kept}.\n"
@@ -89,6 +89,15 @@ def verify(
         output.put("".join(f"{line}\n" for line in lines))
     if fault is not None:
         raise fault
+
+
+def _kept(whole: Record) -> str:
+    """Return what agreeing raw samples bear out: an attempt may have kept none."""
+    measured = [a.measurement for e in whole.payload.entries for a in e.attempts if a.measurement]
+    without = sum(m.samples_sha256 is None for m in measured)
+    if without:
+        return f"the raw samples agree, and {without} of {len(measured)} attempts kept none"
+    return "the raw samples agree"
 
 
 def _differences(whole: Record, manifest: Path | None) -> list[Difference]:

@@ -13,6 +13,8 @@ import pytest
 
 from npumark.cli.app import main
 from npumark.cli.run import named
+from npumark.record.files import read_record, seal, write_record
+from npumark.record.model import Payload
 
 Card = Callable[..., dict[str, Any]]
 Call = Callable[..., int]
@@ -69,6 +71,19 @@ def test_raw_samples_that_changed_are_named(
     said = json.loads(capsys.readouterr().out)["raw_samples"]
     assert len(said) == 4
     assert all("no file in" in text for text in said)
+
+
+def test_attempts_that_kept_no_raw_samples_are_counted(
+    call: Call, bench: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call("run", "--quick") == 0
+    (folder,) = bench.runs()
+    record = read_record(folder / "record.json")
+    document = record.payload.model_dump(mode="python", by_alias=True)
+    document["entries"][0]["attempts"][0]["measurement"]["samples_sha256"] = None
+    write_record(folder / "record.json", seal(Payload.model_validate(document)), force=True)
+    assert call("verify", "last") == 0
+    assert "agree, and 1 of 4 attempts kept none" in capsys.readouterr().out
 
 
 def test_json_is_one_document_and_nothing_else(
