@@ -22,7 +22,7 @@ sys.path.insert(0, str(ROOT))
 from npumark.gates.judge import judge  # noqa: E402
 from npumark.record.model import Gate  # noqa: E402
 from workloads.deeplabv3_mobilenet_v3_large import definition as deeplab  # noqa: E402
-from workloads.defects import DEFECTS, Broken  # noqa: E402
+from workloads.defects import Broken, planted  # noqa: E402
 from workloads.mobilenet_v3_large import definition as mobilenet  # noqa: E402
 from workloads.onnx_emit import WEIGHT_FORMAT, save  # noqa: E402
 from workloads.resnet50 import definition as resnet  # noqa: E402
@@ -40,7 +40,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     wrong = 0
     for name in args.workload or NETWORKS:
         net = open_network(NETWORKS[name].build())
-        for defect in (CORRECT, *DEFECTS):
+        for defect in (CORRECT, *planted(name)):
             for variant in WEIGHT_FORMAT:
                 verdict = verdict_on(net, defect, variant, args.samples)
                 wrong += verdict.passed != (defect == CORRECT)
@@ -52,7 +52,7 @@ def verdict_on(net: ShippedNetwork, defect: str, variant: str, count: int) -> Ga
     """Judge a network with a defect planted, in one variant, on ``count`` eval samples."""
     broken = Broken(net.graph, net.values, net.quantisation)
     if defect != CORRECT:
-        broken = DEFECTS[defect](net.graph, net.values, net.quantisation)
+        broken = planted(net.entry.id)[defect](net.graph, net.values, net.quantisation)
     n = net.entry.eval.n
     samples = sorted({i * n // min(count, n) for i in range(min(count, n))})
     with tempfile.TemporaryDirectory(prefix="npumark-controls-") as folder:

@@ -79,6 +79,26 @@ def double_weights(graph: Graph, values: Values, quantisation: Quantisation | No
     return _with_value(graph, values, quantisation, name, values[name] * np.float32(2))
 
 
+def zero_layer(layer: str) -> Defect:
+    """Set every weight and bias of a named layer to zero: a branch that says nothing."""
+
+    def plant(graph: Graph, values: Values, quantisation: Quantisation | None) -> Broken:
+        zeros = {name: np.zeros_like(values[name]) for name in graph.node(layer).weights}
+        return Broken(graph, {**values, **zeros}, quantisation)
+
+    return plant
+
+
+def double_layer(layer: str) -> Defect:
+    """Double a named layer's weights, its bias not: a wrong scale."""
+
+    def plant(graph: Graph, values: Values, quantisation: Quantisation | None) -> Broken:
+        name = graph.node(layer).weights[0]
+        return _with_value(graph, values, quantisation, name, values[name] * np.float32(2))
+
+    return plant
+
+
 DEFECTS: dict[str, Defect] = {
     "skip-first": skip_block("first"),
     "skip-middle": skip_block("middle"),
@@ -88,6 +108,19 @@ DEFECTS: dict[str, Defect] = {
     "doubled-weights": double_weights,
 }
 """Defects that can be planted in every variant, by name."""
+
+OWN_DEFECTS: dict[str, dict[str, Defect]] = {
+    "deeplabv3_mobilenet_v3_large": {
+        "zeroed-image-pooling": zero_layer("aspp.pooled"),
+        "doubled-last-gate": double_layer("block14.gate.excite"),
+    },
+}
+"""Workload -> further defects of layers that it alone has: those that its gate sees least."""
+
+
+def planted(workload: str) -> dict[str, Defect]:
+    """Every defect that a network's gates must refuse, by name."""
+    return DEFECTS | OWN_DEFECTS.get(workload, {})
 
 
 def _middle_layer(graph: Graph) -> Node:

@@ -8,7 +8,7 @@ from npumark.pack.manifest import Manifest
 
 SUITE_NAME: Final = "npumark-open"
 SUITE_VERSION: Final = "1.0.0"
-PINNED_MANIFEST_SHA256: Final = "36e6197bf61f5c07665b0a2db5ff70851e39041c8ae6cad90ddb9d272a0c6d92"
+PINNED_MANIFEST_SHA256: Final = "3708d824cf2582c4fab7e31518254fdb2c89b00b7be168d5c6ce8dccf4d2d39c"
 
 
 def is_pinned(manifest: Manifest) -> bool:

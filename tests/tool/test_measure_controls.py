@@ -21,7 +21,7 @@ def tool(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     spec.loader.exec_module(module)
     monkeypatch.setattr(module, "open_network", lambda _: None)
     monkeypatch.setattr(module, "WEIGHT_FORMAT", ("fp32",))
-    monkeypatch.setattr(module, "DEFECTS", {"skip": None})
+    monkeypatch.setattr(module, "planted", lambda _: {"skip": None})
     monkeypatch.setattr(module, "NETWORKS", {"net": SimpleNamespace(build=lambda: None)})
     return module
 

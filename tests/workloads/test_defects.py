@@ -6,7 +6,16 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from workloads.defects import DEFECTS, pick, skip_block, skippable
+from workloads.defects import (
+    DEFECTS,
+    OWN_DEFECTS,
+    double_layer,
+    pick,
+    planted,
+    skip_block,
+    skippable,
+    zero_layer,
+)
 from workloads.graph import Graph
 
 
@@ -57,3 +66,19 @@ def test_a_weight_defect_touches_the_middle_block_alone(name: str) -> None:
         "doubled-weights": 2 * values[weight],
     }[name]
     assert np.array_equal(broken.values[weight], expected)
+
+
+def test_a_named_layer_is_zeroed_or_doubled_alone() -> None:
+    graph, values = small()
+    zeroed = zero_layer("conv0")(graph, values, None).values
+    assert not zeroed["conv0.weight"].any()
+    assert not zeroed["conv0.bias"].any()
+    doubled = double_layer("wide")(graph, values, None).values
+    assert np.array_equal(doubled["wide.weight"], 2 * values["wide.weight"])
+    assert all(doubled[n] is values[n] for n in values if n != "wide.weight")
+
+
+def test_a_network_has_the_common_defects_and_its_own() -> None:
+    assert planted("small") == DEFECTS
+    for workload, own in OWN_DEFECTS.items():
+        assert planted(workload) == DEFECTS | own

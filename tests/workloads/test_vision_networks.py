@@ -16,7 +16,7 @@ from npumark.gates.judge import judge
 from npumark.pack.network_weights import write_weights
 from npumark.pack.weight_encoding import FORMATS
 from npumark.record.model import Gate
-from workloads.defects import DEFECTS, Broken
+from workloads.defects import DEFECTS, OWN_DEFECTS, Broken, Defect
 from workloads.onnx_emit import save
 from workloads.shipped import SHIPPED, fragment
 
@@ -115,16 +115,30 @@ def judged_whole(workload: str, variant: str) -> Gate:
     return judged_on_few(workload, variant, Broken(net.graph, net.values, net.quantisation))
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
-@pytest.mark.parametrize("defect", DEFECTS)
-def test_every_defect_fails_the_standard_gate(workload: str, defect: str, variant: str) -> None:
-    # On these very samples the whole network passes: it is the defect that fails.
+def refused(workload: str, variant: str, defect: Defect) -> None:
+    """Assert that a defect fails on samples on which the whole network passes."""
     whole = judged_whole(workload, variant)
     assert whole.passed, whole.why
     net = network(workload)
-    broken = DEFECTS[defect](net.graph, net.values, net.quantisation)
+    broken = defect(net.graph, net.values, net.quantisation)
     verdict = judged_on_few(workload, variant, broken)
     assert not verdict.passed, verdict.measures
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("defect", DEFECTS)
+def test_every_defect_fails_the_standard_gate(workload: str, defect: str, variant: str) -> None:
+    refused(workload, variant, DEFECTS[defect])
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize(
+    ("owner", "defect"), [(owner, name) for owner, own in OWN_DEFECTS.items() for name in own]
+)
+def test_every_defect_of_its_own_fails_the_standard_gate(
+    owner: str, defect: str, variant: str
+) -> None:
+    refused(owner, variant, OWN_DEFECTS[owner][defect])
 
 
 def test_a_repeated_answer_fails_every_gate(workload: str) -> None:

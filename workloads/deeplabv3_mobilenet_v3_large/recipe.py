@@ -6,8 +6,8 @@ RECIPE: Recipe = {
     "body": Gain(1.0, 1.0),
     "branch": Gain(1.0),
     "squeeze": Gain(1.0, 0.5, layerwise=True),
-    "excite": Gain(1.0, 1.0, layerwise=True),
+    "excite": Gain(1.0, 0.0, layerwise=True),
     "dilated": Gain(0.5, 0.5, centre=4),
-    "pooled": Gain(0.25, 0.0, layerwise=True),
+    "pooled": Gain(0.75, 0.0, layerwise=True),
     "centred": Gain(1.0, 1.0, centre=4),
 }
