@@ -1,4 +1,4 @@
-"""Write what the documents take from the code: the command line's help and two tables.
+"""Write what the documents take from the code: the command line's help, tables, a sample.
 
     python tool/gen_docs.py           write docs/CLI.md and the marked parts of other documents
     python tool/gen_docs.py --check   exit 1 and name each document that is not up to date
@@ -19,6 +19,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 POLICY = ROOT / "npumark" / "data" / "policy.toml"
 MANIFEST = ROOT / "npumark" / "data" / "manifest.json"
+SAMPLE = ROOT / "tests" / "sample_plugin"
 WIDTH = 80
 
 _MARKED = re.compile(r"(<!-- generated: ([\w-]+) -->\n).*?(<!-- end generated -->)", re.DOTALL)
@@ -113,7 +114,20 @@ def workload_table() -> str:
     return "\n".join(lines) + "\n"
 
 
-PARTS: dict[str, Callable[[], str]] = {"policy": policy_table, "workloads": workload_table}
+def sample_engine() -> str:
+    """Return the sample plug-in that the tests install: its project file and its module."""
+    parts = []
+    for name, language in (("pyproject.toml", "toml"), ("sample_engine.py", "python")):
+        text = (SAMPLE / name).read_text(encoding="utf-8")
+        parts.append(f"`{name}`\n\n```{language}\n{text}```\n")
+    return "\n".join(parts)
+
+
+PARTS: dict[str, Callable[[], str]] = {
+    "policy": policy_table,
+    "workloads": workload_table,
+    "sample-engine": sample_engine,
+}
 
 
 def command_reference() -> str:

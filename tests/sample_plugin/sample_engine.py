@@ -19,7 +19,7 @@ class NumPyRuntime(Engine):
     name = "numpy"
 
     def _prepare(self) -> None:
-        import numpy  # noqa: F401 - the import of a runtime is timed apart, here
+        import numpy as np  # noqa: F401 - the import of a runtime is timed apart, here
 
     def _probe(self, options: dict[str, Any]) -> tuple[EngineInfo, ...]:
         """Name every device, each after a small trial: here one product on the only one."""
