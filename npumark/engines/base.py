@@ -8,7 +8,7 @@ inside those methods, so that finding an engine costs nothing.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,10 +47,12 @@ class LoadRequest:
 class Session(ABC):
     """A loaded graph with its buffers bound once.
 
-    ``inputs`` and ``outputs`` return host arrays that stay the same for the session's life:
-    writing into an input array sets what the next ``step`` computes on, and an output array is
-    filled in place by it. ``step`` returns the callable of the timed loop: it must not return
-    before the outputs can be read.
+    ``inputs`` returns host arrays that stay the same for the session's life: writing into one
+    sets what the next ``step`` computes on. ``outputs`` returns a sequence that stays the same,
+    whose items are host arrays of the latest call's results: filled in place, or, where a
+    runtime makes new ones at every call, replaced by views of those (never by copies).
+    ``step`` returns the callable of the timed loop: it must not return before the outputs can
+    be read.
     """
 
     nondeterministic = False
@@ -59,7 +61,7 @@ class Session(ABC):
     def inputs(self) -> tuple[Array, ...]: ...
 
     @abstractmethod
-    def outputs(self) -> tuple[Array, ...]: ...
+    def outputs(self) -> Sequence[Array]: ...
 
     @abstractmethod
     def step(self) -> Callable[[], object]: ...

@@ -43,11 +43,27 @@ class PackFile:
 
 @dataclass(frozen=True, slots=True)
 class TensorSpec:
-    """A graph's input or output: ``shape`` holds the batch of one inference."""
+    """A graph's input or output: ``shape`` holds the batch of one inference.
+
+    ``perm`` says how the graph's layout comes from the stored one: axis i of the graph's tensor
+    is axis ``perm[i]`` of the stored (NCHW stored, NHWC in the graph: (0, 2, 3, 1)). Empty: the
+    same layout.
+    """
 
     name: str
     dtype: str
     shape: tuple[int, ...]
+    perm: tuple[int, ...] = ()
+
+    @property
+    def stored_perm(self) -> tuple[int, ...]:
+        """Return the permutation that takes the graph's axes back to the stored order."""
+        return tuple(map(self.perm.index, range(len(self.perm))))
+
+    @property
+    def stored_shape(self) -> tuple[int, ...]:
+        """Return the shape of the same tensor in the stored layout."""
+        return tuple(self.shape[axis] for axis in self.stored_perm) or self.shape
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,7 +305,11 @@ def _file(doc: dict[str, Any]) -> PackFile:
 
 
 def _spec(doc: dict[str, Any]) -> TensorSpec:
-    return TensorSpec(doc["name"], doc["dtype"], _shape(doc))
+    shape = _shape(doc)
+    perm = tuple(_whole("perm", axis) for axis in doc.get("perm") or ())
+    if perm and sorted(perm) != list(range(len(shape))):
+        raise ValueError(f"perm is {list(perm)}, which does not order {len(shape)} axes")
+    return TensorSpec(doc["name"], doc["dtype"], shape, perm)
 
 
 def _stored(doc: dict[str, Any]) -> StoredTensor:

@@ -25,10 +25,14 @@ def run_accuracy(
     accumulator: Accumulator,
     checks: Sequence[Check],
     *,
+    shown: Sequence[Array] | None = None,
     nondeterministic: bool,
     min_snr_db: float,
 ) -> TimedCheck:
     """Run every sample into ``accumulator``; return how the timed outputs compare.
+
+    ``shown`` are the outputs as the accumulator judges them (views in the stored layout); left
+    out, they are the outputs themselves. Timed outputs are compared as the engine left them.
 
     A timed output passes where it is bit-identical to the untimed one of the same input, or,
     from an engine that declares itself nondeterministic, finite and at least ``min_snr_db``
@@ -42,7 +46,7 @@ def run_accuracy(
         for buffer, source in zip(buffers, sample, strict=True):
             buffer[...] = source
         step()
-        accumulator.add(i, outputs)
+        accumulator.add(i, outputs if shown is None else shown)
         verdicts += (compare(check.outputs, outputs) for check in by_sample.get(i, ()))
     identical = bool(verdicts) and all(v.identical for v in verdicts)
     levels = [v.snr_db for v in verdicts if not v.identical]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -33,8 +34,8 @@ def open_tensor(root: Path, tensor: StoredTensor) -> Array:
 def load_inputs(root: Path, eval_set: EvalSet, specs: tuple[TensorSpec, ...]) -> list[Sample]:
     """Return every input, one tuple per sample in the order and types of ``specs``.
 
-    Transforms and casts happen here, once and untimed. Raises PackError where the set lacks an
-    input of the graph, or holds one of another shape.
+    Transforms, casts and changes of layout happen here, once and untimed. Raises PackError
+    where the set lacks an input of the graph, or holds one of another shape.
     """
     stored = {tensor.name: tensor for tensor in eval_set.inputs}
     columns = []
@@ -69,5 +70,37 @@ def _column(root: Path, tensor: StoredTensor, spec: TensorSpec, n: int) -> list[
         value = np.asarray(sample)
         if tensor.transform == "u8-centred":
             value = value.astype(np.float32) / np.float32(128) - np.float32(1)
-        column.append(np.ascontiguousarray(value.astype(spec.dtype).reshape(spec.shape)))
+        value = value.astype(spec.dtype).reshape(spec.stored_shape)
+        column.append(np.ascontiguousarray(value.transpose(spec.perm) if spec.perm else value))
     return column
+
+
+class StoredLayout(Sequence[Array]):
+    """An engine's outputs as the references are stored: transposed views, never copies.
+
+    They are looked up at every access, so that an engine whose runtime makes new outputs at
+    every call is seen with its latest.
+    """
+
+    def __init__(self, outputs: Sequence[Array], specs: Sequence[TensorSpec]) -> None:
+        self._outputs = outputs
+        self._perms = [spec.stored_perm for spec in specs]
+
+    def __len__(self) -> int:
+        return len(self._outputs)
+
+    @overload
+    def __getitem__(self, index: int) -> Array: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Array]: ...
+
+    def __getitem__(self, index: int | slice) -> Array | Sequence[Array]:
+        if isinstance(index, slice):
+            return list(self)[index]
+        output, perm = self._outputs[index], self._perms[index]
+        # An output of another rank is the judge's to refuse.
+        return output.transpose(perm) if perm and output.ndim == len(perm) else output
+
+    def __iter__(self) -> Iterator[Array]:
+        return (self[i] for i in range(len(self)))

@@ -7,6 +7,7 @@ import hashlib
 import os
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from npumark.engines.base import Array, Engine, LoadRequest
@@ -18,7 +19,7 @@ from npumark.pack.manifest import Variant, Workload, variant_from, workload_from
 from npumark.policy import load_policy
 from npumark.worker import loop_stats
 from npumark.worker.accuracy import run_accuracy
-from npumark.worker.eval_set import load_inputs, load_mu, load_references
+from npumark.worker.eval_set import StoredLayout, load_inputs, load_mu, load_references
 from npumark.worker.evidence import prove_placement, read_back
 from npumark.worker.files import check_files, require_checked
 from npumark.worker.memory import peak_rss_bytes
@@ -86,6 +87,7 @@ def measure(job: Job, began_ns: int) -> Result:
         samples,
         judge,
         loop.checks,
+        shown=StoredLayout(outputs, variant.outputs),
         nondeterministic=session.nondeterministic,
         min_snr_db=job.timing.timed_check_min_snr_db,
     )
@@ -167,7 +169,7 @@ def _judge(root: Path, workload: Workload, variant: Variant) -> Accumulator:
         raise PackError(f"the eval set of {workload.id} is not usable: {fault}") from fault
 
 
-def _require_outputs(outputs: tuple[Array, ...], variant: Variant) -> None:
+def _require_outputs(outputs: Sequence[Array], variant: Variant) -> None:
     if len(outputs) != len(variant.outputs):
         raise EngineError(f"the engine bound {len(outputs)} of {len(variant.outputs)} outputs")
 

@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 
 from npumark.gates.metrics import accumulator
+from npumark.pack.manifest import TensorSpec
 from npumark.worker.accuracy import compare, run_accuracy
+from npumark.worker.eval_set import StoredLayout
 from npumark.worker.protocol import TimedCheck
 from npumark.worker.timed_loop import Check
 
@@ -74,3 +76,24 @@ def test_two_outputs_count_by_the_worse() -> None:
     good, bad = np.ones(4), np.ones(4)
     found = compare([good, bad * 1.1], [good, bad])
     assert found.snr_db == pytest.approx(20, abs=0.01)
+
+
+@pytest.mark.parametrize(("perm", "snr_db"), [((0, 2, 1), 200.0), ((), None)])
+def test_the_judge_sees_the_stored_layout(perm: tuple[int, ...], snr_db: float | None) -> None:
+    stored = np.arange(1.0, 13.0).reshape(1, 1, 4, 3)
+    graph = np.ascontiguousarray(stored[0].transpose(0, 2, 1))
+    buffer, output = np.zeros_like(graph), np.zeros_like(graph)
+    judge = accumulator("chain", [stored], [], {})
+    found = run_accuracy(
+        lambda: np.copyto(output, buffer),
+        [buffer],
+        [output],
+        [(graph,)],
+        judge,
+        [Check(0, 0, (graph,))],
+        shown=StoredLayout([output], (TensorSpec("y", "float64", graph.shape, perm),)),
+        nondeterministic=False,
+        min_snr_db=60.0,
+    )
+    assert found.passed, "timed outputs are compared as the engine left them"
+    assert judge.result()[0]["snr_db"] == snr_db
