@@ -1,8 +1,10 @@
-"""Build the pack: ``peak``, ``networks``, then ``merge`` (or ``merge --check``).
+"""Build the pack: ``peak``, ``networks``, the other formats, then ``merge`` (``merge --check``).
 
 ``peak`` and ``networks`` write graphs and constants under ``npumark/data/pack/`` and their part
-of the manifest beside it. ``gates`` derives the networks' gates again from the measures that were
-kept. ``merge`` joins the parts into ``npumark/data/manifest.json`` and pins
+of the manifest beside it: ``{"files", "workloads"}``. ``programs``, ``litert``, ``mlx``,
+``coreml`` and ``a16w8`` add the same workloads in further formats; their parts are
+``{"files", "variants": {workload: [...]}}``. ``gates`` derives the networks' gates again from the
+measures that were kept. ``merge`` joins the parts into ``npumark/data/manifest.json`` and pins
 its hash in ``npumark/pack/pin.py``; with ``--check`` it changes nothing and fails where that
 would, or where a shipped file is not what the manifest says.
 """
@@ -11,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import importlib
 import json
 import re
 import sys
@@ -25,7 +28,18 @@ from npumark.pack.manifest import parse_manifest  # noqa: E402
 from npumark.pack.pin import SUITE_NAME, SUITE_VERSION  # noqa: E402
 from npumark.policy import DATA  # noqa: E402
 
-PARTS = ("peak", "networks")
+FORMATS = {
+    "programs": "the networks and chains in the form that programs are made from at run time",
+    "litert": "LiteRT models",
+    "mlx": "MLX functions",
+    "coreml": "Core ML programs",
+    "a16w8": "ONNX graphs with 16-bit activations",
+}
+"""Part -> what it adds; each is built by ``main`` of ``workloads.<part>_build``."""
+
+PARTS = ("peak", "networks", *FORMATS)
+"""In the order of the manifest: a workload's variants follow it."""
+
 PIN = ROOT / "npumark" / "pack" / "pin.py"
 SHIPPED = DATA / "pack"
 
@@ -40,6 +54,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     commands.add_parser("peak", help="the peak chains")
     commands.add_parser("networks", help="the scored networks", add_help=False)
     commands.add_parser("gates", help="the networks' gates, from the measures that were kept")
+    for part, adds in FORMATS.items():
+        commands.add_parser(part, help=adds, add_help=False)
     merge = commands.add_parser("merge", help="join the parts and pin the manifest")
     merge.add_argument("--check", action="store_true", help="change nothing; fail where it would")
     args, rest = parser.parse_known_args(argv)
@@ -51,6 +67,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         from workloads.regate import main as regate
 
         return regate()
+    if args.command in FORMATS:
+        return int(importlib.import_module(f"workloads.{args.command}_build").main(rest))
     if rest:
         parser.error(f"unknown arguments: {' '.join(rest)}")
     if args.command == "peak":
@@ -71,7 +89,9 @@ def encode(doc: dict[str, Any]) -> bytes:
 def merged(parts: Sequence[dict[str, Any]]) -> bytes:
     """Return the manifest that joins ``parts``: files by path, workloads in the parts' order.
 
-    Raises ValueError where two parts disagree about a file or define one workload twice.
+    Variants that a part adds to a workload follow those before it. Raises ValueError where two
+    parts disagree about a file, define one workload or variant twice, or add to a workload
+    that none before defined.
     """
     files: dict[str, dict[str, Any]] = {}
     workloads: dict[str, dict[str, Any]] = {}
@@ -79,10 +99,18 @@ def merged(parts: Sequence[dict[str, Any]]) -> bytes:
         for file in part["files"]:
             if files.setdefault(file["path"], file) != file:
                 raise ValueError(f"two parts disagree about {file['path']}")
-        for workload in part["workloads"]:
+        for workload in part.get("workloads", ()):
             if workload["id"] in workloads:
                 raise ValueError(f"two parts define {workload['id']}")
-            workloads[workload["id"]] = workload
+            workloads[workload["id"]] = {**workload, "variants": list(workload["variants"])}
+        for name, variants in part.get("variants", {}).items():
+            if name not in workloads:
+                raise ValueError(f"a part adds variants to {name}, which none before it defines")
+            known = workloads[name]["variants"]
+            for variant in variants:
+                if any(variant["id"] == other["id"] for other in known):
+                    raise ValueError(f"two parts define {name}/{variant['id']}")
+                known.append(variant)
     suite = {
         "name": SUITE_NAME,
         "version": SUITE_VERSION,

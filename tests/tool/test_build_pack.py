@@ -14,7 +14,12 @@ from tool import build_pack
 
 def _part(path: str = "a/x", sha256: str = "0" * 64, workload: str = "") -> dict[str, object]:
     files = [{"path": path, "size": 1, "sha256": sha256, "origin": "shipped"}]
-    return {"files": files, "workloads": [{"id": workload}] if workload else []}
+    workloads = [{"id": workload, "variants": [{"id": "fp32"}]}] if workload else []
+    return {"files": files, "workloads": workloads}
+
+
+def _added(workload: str, *ids: str) -> dict[str, object]:
+    return {"files": [], "variants": {workload: [{"id": name} for name in ids]}}
 
 
 def test_files_are_sorted_and_shared_ones_kept_once() -> None:
@@ -28,6 +33,22 @@ def test_parts_that_disagree_are_refused() -> None:
         build_pack.merged([_part(), _part(sha256="1" * 64)])
     with pytest.raises(ValueError, match="define w"):
         build_pack.merged([_part(workload="w"), _part(workload="w")])
+
+
+def test_a_part_adds_variants_behind_those_before_it() -> None:
+    part = _part(workload="w")
+    doc = json.loads(build_pack.merged([part, _added("w", "b", "a"), _added("w", "c")]))
+    assert [v["id"] for v in doc["workloads"][0]["variants"]] == ["fp32", "b", "a", "c"]
+    assert part["workloads"] == [{"id": "w", "variants": [{"id": "fp32"}]}], "a part is left alone"
+
+
+def test_a_variant_twice_or_of_no_workload_is_refused() -> None:
+    with pytest.raises(ValueError, match="define w/fp32"):
+        build_pack.merged([_part(workload="w"), _added("w", "fp32")])
+    with pytest.raises(ValueError, match="define w/a"):
+        build_pack.merged([_part(workload="w"), _added("w", "a", "a")])
+    with pytest.raises(ValueError, match="adds variants to v, which none"):
+        build_pack.merged([_part(workload="w"), _added("v", "a")])
 
 
 def test_a_stale_or_missing_shipped_file_is_named(tmp_path: Path) -> None:
