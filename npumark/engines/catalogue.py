@@ -134,8 +134,7 @@ PROVIDERS: tuple[Provider, ...] = (
         accelerates="FP16 weights with FP32 activations, on a CPU",
         placement="graph assignment and profile",
         traps=(
-            "takes a whole graph or nothing: one operator it lacks, and all of it runs on "
-            "ONNX Runtime's CPU while the provider is still listed",
+            "takes a whole graph or nothing, and is still listed where it took nothing",
             "an FP32 graph is computed with weights rounded to FP16",
         ),
         state="measured on Intel and AMD processors under Linux",
@@ -192,8 +191,7 @@ PROVIDERS: tuple[Provider, ...] = (
         placement="graph assignment and profile; QNN's detailed profile for each operator",
         needs="Qualcomm's NPU driver on the device; elsewhere an emulator, labelled so",
         traps=(
-            "a backend path that does not exist is only logged: all runs on the CPU and the "
-            "provider is still listed",
+            "a backend path that does not exist is only logged, and the CPU runs all",
             "asked for by name after registration it silently yields the CPU",
             "signed activations with weights scaled per channel are computed in FP16",
             "weights alone in 8 bits are unpacked on the CPU and multiplied in FP16",
@@ -349,8 +347,8 @@ PROVIDERS: tuple[Provider, ...] = (
         platforms=("linux-x86_64", "windows-amd64"),
         roles=("iGPU", "dGPU"),
         id_suffixes={"iGPU": "igpu", "dGPU": "dgpu"},
-        variants_by_role={role: ("fp32", "fp16", "int8-s8s8") for role in ("iGPU", "dGPU")},
-        extra_variants_by_role={role: ("w8", "int8-u8s8") for role in ("iGPU", "dGPU")},
+        variants_by_role=dict.fromkeys(("iGPU", "dGPU"), ("fp32", "fp16", "int8-s8s8")),
+        extra_variants_by_role=dict.fromkeys(("iGPU", "dGPU"), ("w8", "int8-u8s8")),
         accelerates="FP32, FP16 and signed INT8 on AMD cards",
         cache="folder",
         placement="graph assignment and profile",
@@ -463,7 +461,7 @@ PROVIDERS: tuple[Provider, ...] = (
         platforms=(*LINUX, "windows-amd64", "macos-arm64"),
         roles=("CPU", "iGPU", "dGPU"),
         id_suffixes={"CPU": "cpu", **_GPU},
-        variants_by_role={role: ("litert-fp16", "litert-int8") for role in ("CPU", "iGPU", "dGPU")},
+        variants_by_role=dict.fromkeys(("CPU", "iGPU", "dGPU"), ("litert-fp16", "litert-int8")),
         accelerates="FP32 and A8W8 on a CPU, FP16 and FP32 on GPUs",
         cache="folder",
         placement="full acceleration without the CPU as a helper",
@@ -482,10 +480,8 @@ PROVIDERS: tuple[Provider, ...] = (
         platforms=("macos-arm64", "linux-x86_64"),
         roles=("iGPU", "dGPU", "CPU"),
         id_suffixes={"CPU": "cpu", **_GPU},
-        variants_by_role={
-            role: ("mlx-fp16", "mlx-bf16", "mlx-w8") for role in ("iGPU", "dGPU", "CPU")
-        },
-        extra_variants_by_role={role: ("mlx-w4",) for role in ("iGPU", "dGPU", "CPU")},
+        variants_by_role=dict.fromkeys(("iGPU", "dGPU", "CPU"), ("mlx-fp16", "mlx-bf16", "mlx-w8")),
+        extra_variants_by_role=dict.fromkeys(("iGPU", "dGPU", "CPU"), ("mlx-w4",)),
         accelerates="FP16, BF16 and weights in 8 or 4 bits on Apple's GPU",
         placement="the whole program runs on the stream's device",
         asynchronous=True,
@@ -504,8 +500,8 @@ PROVIDERS: tuple[Provider, ...] = (
         platforms=MACOS,
         roles=("NPU", "iGPU", "CPU"),
         id_suffixes={"NPU": "ane", "iGPU": "gpu", "CPU": "cpu"},
-        variants_by_role={role: ("coreml-fp16", "coreml-int8") for role in ("NPU", "iGPU", "CPU")},
-        extra_variants_by_role={role: ("coreml-lut4",) for role in ("NPU", "iGPU", "CPU")},
+        variants_by_role=dict.fromkeys(("NPU", "iGPU", "CPU"), ("coreml-fp16", "coreml-int8")),
+        extra_variants_by_role=dict.fromkeys(("NPU", "iGPU", "CPU"), ("coreml-lut4",)),
         accelerates="FP16, A8W8 and 4-bit palettes on the Neural Engine",
         cache="folder",
         placement="the compute plan: preferred device of each operation, by estimated cost",
