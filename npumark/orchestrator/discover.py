@@ -19,11 +19,18 @@ from npumark.worker.protocol import EngineInfo, Job
 
 @dataclass(frozen=True, slots=True)
 class Runtime:
-    """A registered engine class: its name, ``module:Class`` and the options of its probe."""
+    """A registered engine class: its name, ``module:Class`` and the options of its probe.
+
+    Where it lives in an ``environment`` of its own, ``python`` is that one's interpreter and
+    ``packages`` are the versions it holds; they are null and empty for npumark's own.
+    """
 
     name: str
     ref: str
     options: dict[str, Any] = field(default_factory=dict)
+    python: str | None = None
+    environment: str | None = None
+    packages: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +67,8 @@ def discover(
             limits=limits,
             deadline_s=limits.probe_deadline_s,
             interrupts=interrupts,
-            marker=f"{marker}/probe-{runtime.name}",
+            marker=f"{marker}/probe-{runtime.environment or 'own'}-{runtime.name}",
+            python=runtime.python,
         )
 
     with interrupts.deferred(), ThreadPoolExecutor(max(1, parallel)) as pool:
@@ -76,7 +84,11 @@ def merge(probed: tuple[tuple[Runtime, Outcome], ...]) -> tuple[Found, ...]:
     for runtime, outcome in probed:
         failed = _broke(outcome)
         for raw in _engines(runtime, outcome):
-            info = replace(raw, reason=raw.reason and one_line(raw.reason))
+            info = replace(
+                raw,
+                reason=raw.reason and one_line(raw.reason),
+                environment=runtime.environment,
+            )
             first = found.get(info.id)
             if first is None:
                 found[info.id] = Found(info, runtime, failed)

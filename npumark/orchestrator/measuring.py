@@ -69,6 +69,7 @@ class Measuring:
                 deadline_s=self.book.policy.worker.probe_deadline_s,
                 interrupts=self.interrupts,
                 marker=f"{self.marker}/overhead",
+                python=found.runtime.python,
                 log_path=self.book.folder.logs / "overhead.log",
             )
         self.interrupts.check()
@@ -142,6 +143,7 @@ class Measuring:
                 deadline_s=self.book.policy.worker.attempt_deadline_s,
                 interrupts=self.interrupts,
                 marker=f"{self.marker}/{'/'.join(planned.key)}/0",
+                python=self._python(planned),
                 log_path=self._path("logs", planned, 0, "log"),
             )
         self.interrupts.check()
@@ -174,6 +176,7 @@ class Measuring:
             deadline_s=book.policy.worker.attempt_deadline_s,
             interrupts=self.interrupts,
             marker=f"{self.marker}/{'/'.join(planned.key)}/{n}",
+            python=self._python(planned),
             log_path=self._path("logs", planned, n, "log"),
         )
         known = replacements()
@@ -190,6 +193,10 @@ class Measuring:
                 self.stamps.update(outcome.result.stamps)
             judged = book.enter(planned, attempt)
         self.tell(AttemptEnded(planned, attempt, judged.tops, judged.can_count, judged.why_not))
+
+    def _python(self, planned: Planned) -> str | None:
+        """Return the interpreter of the entry's engine where it is not this one."""
+        return self.jobs.engines[planned.engine].runtime.python
 
     def _path(self, kind: str, planned: Planned, n: int, suffix: str) -> Path:
         name = _UNSAFE.sub("-", ".".join(planned.key))

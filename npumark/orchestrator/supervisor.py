@@ -27,6 +27,7 @@ from npumark.orchestrator.interrupts import Interrupts
 from npumark.orchestrator.oom import oom_kills
 from npumark.orchestrator.worker_env import worker_environment
 from npumark.policy import WorkerLimits
+from npumark.worker import launch
 from npumark.worker.protocol import MAX_RESULT_BYTES, Job, Result, Status, decode_result
 
 _OURS: frozenset[Status] = frozenset({"timeout", "no_result", "interrupted", "skipped"})
@@ -56,13 +57,13 @@ class Outcome:
     log_tail: str
 
 
-def worker_command(interpreter: str | None = None) -> tuple[str, ...]:
-    """Return the command of a worker: this interpreter's, or an engine's own.
+def worker_command(python: str | None = None) -> tuple[str, ...]:
+    """Return the command of a worker: this interpreter's, or that of an engine's environment.
 
-    ``-P`` keeps the current folder off the import path; faulthandler leaves a trace of where
-    a crash happened in the log.
+    ``-P`` keeps the current folder and the launcher's off the import path; faulthandler leaves
+    a trace of where a crash happened in the log.
     """
-    return (interpreter or sys.executable, "-P", "-X", "faulthandler", "-m", "npumark.worker")
+    return (python or sys.executable, "-P", "-X", "faulthandler", launch.__file__)
 
 
 def supervise(
@@ -74,14 +75,16 @@ def supervise(
     marker: str,
     log_path: Path | None = None,
     cwd: Path | None = None,
+    python: str | None = None,
     command: Sequence[str] | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> Outcome:
     """Run ``job`` in a fresh worker and return how it ended; never raises for what a worker did.
 
-    ``marker`` names the attempt and is inherited by every process it starts. Signals that
-    arrive meanwhile end the worker (a second one at once) and leave ``interrupts`` set. Raises
-    SetupError where the job cannot be handed over: no room for temporary files.
+    ``marker`` names the attempt and is inherited by every process it starts. ``python`` is the
+    interpreter of the engine's environment, or null for this one. Signals that arrive meanwhile
+    end the worker (a second one at once) and leave ``interrupts`` set. Raises SetupError where
+    the job cannot be handed over: no room for temporary files.
     """
     inbox: queue.SimpleQueue[tuple[_Ending, int]] = queue.SimpleQueue()
     with interrupts.deferred(lambda count: inbox.put(("interrupt", count))):
@@ -89,8 +92,10 @@ def supervise(
             now = time.monotonic_ns()
             return Outcome("interrupted", "stopped before it started", None, None, now, 0, "")
         return _Supervision(job, limits, deadline_s, inbox).run(
-            command or worker_command(),
-            worker_environment(os.environ if environ is None else environ, marker),
+            command or worker_command(python),
+            worker_environment(
+                os.environ if environ is None else environ, marker, apart=python is not None
+            ),
             log_path,
             cwd,
         )

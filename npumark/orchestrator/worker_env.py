@@ -43,12 +43,20 @@ _FIXED = {
 }
 
 
-def worker_environment(base: Mapping[str, str], marker: str) -> dict[str, str]:
-    """Return the environment of a worker that ``marker`` names, made from ``base``."""
+def worker_environment(
+    base: Mapping[str, str], marker: str, *, apart: bool = False
+) -> dict[str, str]:
+    """Return the environment of a worker that ``marker`` names, made from ``base``.
+
+    ``apart``: its interpreter is that of an environment of its own, and imports nothing from
+    this one's folders (``worker.launch`` brings npumark alone).
+    """
     env = {k: v for k, v in base.items() if not _is_removed(k)}
     env.update(_FIXED)
     env[MARKER] = marker
-    root = _package_root()
+    # An interpreter's own note to a child, which an environment's would take for itself.
+    env.pop("__PYVENV_LAUNCHER__", None)
+    root = None if apart else _package_root()
     if root is not None:
         env["PYTHONPATH"] = root
     return env
@@ -76,8 +84,10 @@ def _is_noted(name: str) -> bool:
 
 
 def _package_root() -> str | None:
-    """Return the folder a worker needs on its path to import this very package, or None where
-    the interpreter finds it by itself (an installed package)."""
+    """Return the folder this package lies in, or None where it is one of the interpreter's own.
+
+    What npumark needs may lie beside it (``pip install --target``), and a worker needs it too.
+    """
     root = Path(npumark.__file__).resolve().parent.parent
     installed = {Path(sysconfig.get_path(kind)).resolve() for kind in ("purelib", "platlib")}
     return None if root in installed else str(root)

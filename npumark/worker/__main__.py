@@ -1,4 +1,4 @@
-"""The worker: ``python -m npumark.worker PIPE``. One job on stdin, one result on the pipe.
+"""The worker: one job on stdin, one result on the pipe. ``launch`` starts it.
 
 PIPE is an inherited file descriptor, on Windows an inherited handle. Whatever happens inside
 becomes a result with its own status; only a death of the process leaves none. The exit status

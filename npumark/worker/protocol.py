@@ -218,7 +218,9 @@ class EngineInfo:
     ``cpu`` for the CPU), ``role`` (CPU, iGPU, dGPU, NPU), ``name``. ``variants`` lists the
     encodings it measures by default, ``extra_variants`` those only ``--all-variants`` runs;
     an encoding such as ``bf16`` may name the graph variant it computes from in
-    ``derived_from``. ``options`` is handed back to the engine in every job.
+    ``derived_from``. ``options`` is handed back to the engine in every job. ``environment``
+    names the environment of its own that it lives in, null for npumark's; the orchestrator
+    fills it in.
     """
 
     id: str
@@ -236,6 +238,7 @@ class EngineInfo:
     emulated: bool = False
     virtual: bool = False
     local_only: bool = False
+    environment: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

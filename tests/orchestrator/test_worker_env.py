@@ -52,7 +52,7 @@ def test_the_users_choice_of_device_stays() -> None:
 def test_a_worker_imports_this_package_and_nothing_from_its_folder(tmp_path: Path) -> None:
     """A ``random.py`` in the current folder must not become part of a measurement."""
     (tmp_path / "random.py").write_text("raise SystemExit(99)")
-    command = (*worker_command()[:-2], "-c", "import npumark, random; print(npumark.__file__)")
+    command = (*worker_command()[:-1], "-c", "import npumark, random; print(npumark.__file__)")
     done = subprocess.run(
         command,
         env=worker_environment(os.environ, "m"),
