@@ -8,7 +8,7 @@ from npumark.pack.manifest import Manifest
 
 SUITE_NAME: Final = "npumark-open"
 SUITE_VERSION: Final = "1.0.0"
-PINNED_MANIFEST_SHA256: Final = "3708d824cf2582c4fab7e31518254fdb2c89b00b7be168d5c6ce8dccf4d2d39c"
+PINNED_MANIFEST_SHA256: Final = "12d190750b4e02c9f9ac05ead436cb9bcc0cd339e1d2873493fc83ad4e4566b9"
 
 
 def is_pinned(manifest: Manifest) -> bool:
