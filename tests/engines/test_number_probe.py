@@ -185,6 +185,11 @@ def test_integers_and_blocks_are_no_floating_point(operand: Round, weight: Round
     assert "share a scale" in verdict.why
 
 
+def test_a_last_bit_that_is_off_everywhere_is_no_other_format() -> None:
+    verdict = run(half, lambda a: half(a) * (1 + 2.0**-23), np.matmul)
+    assert (verdict.family, verdict.accumulator) == ("FP16", "FP32")
+
+
 def test_two_formats_at_once_are_named_and_not_claimed() -> None:
     verdict = run(whole, whole, np.matmul, weight=half)
     assert verdict.family is None
