@@ -155,6 +155,8 @@ class Answer:
     timed_check: bool = True
     verdict: Literal["proved", "inferred", "unproved"] = "proved"
     share: float | None = 0.99
+    op_share: float | None = None
+    partitions: int | None = None
     wall_s: float = 5.0
 
 
@@ -189,8 +191,8 @@ def attempt_of(
     placement = PlacementFields(
         verdict=answer.verdict,
         share=answer.share,
-        op_share=None,
-        partitions=None,
+        op_share=answer.op_share,
+        partitions=answer.partitions,
         evidence="profile",
         why=None,
     )

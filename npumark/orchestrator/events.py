@@ -42,25 +42,30 @@ class Checked:
 
 @dataclass(frozen=True, slots=True)
 class AttemptStarted:
-    """``done`` attempts so far; ``left`` is the scheduler's present lower bound."""
+    """``done`` attempts so far; ``left`` is the scheduler's present lower bound. ``marks`` are
+    the engine's (score.labels.engine_marks)."""
 
     entry: Planned
     n: int
     done: int
     left: int
     left_s: float | None
+    marks: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class AttemptEnded:
-    """``tops`` is this attempt's own rate, null where it measured nothing; ``counts`` says
-    whether its gates and placement let it count."""
+    """``tops`` is this attempt's own rate, null where it measured nothing or ran elsewhere;
+    ``counts`` says whether its gates and placement let it count, ``why_not`` and ``why`` what
+    keeps it from that (score.attempt.JudgedAttempt). ``marks`` are the engine's."""
 
     entry: Planned
     attempt: Attempt
     tops: float | None
     counts: bool
     why_not: str | None
+    why: str | None = None
+    marks: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

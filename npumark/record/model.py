@@ -170,10 +170,14 @@ class CrashedAttempt(Model):
 
 
 class EntryPlacement(Model):
-    """``eligible``: on a CPU always; elsewhere a proved share at or above the policy's."""
+    """``share`` is of time, ``op_share`` of operations; ``partitions`` is into how many pieces
+    the runtime cut the graph. ``eligible``: on a CPU always; elsewhere a proved share of time at
+    or above the policy's."""
 
     verdict: Literal["proved", "inferred", "unproved"] | None
     share: Share | None
+    op_share: Share | None
+    partitions: Count | None
     evidence: str | None
     why: str | None
     eligible: bool
@@ -181,8 +185,10 @@ class EntryPlacement(Model):
 
 class Entry(Model):
     """Engine x workload x variant. ``format`` is the family that ran; ``declared_format`` the
-    one the variant is encoded in; ``label`` says both where they differ. ``counts`` says
-    whether the figure may enter a score, ``why_not`` the reason code where it may not."""
+    one the variant is encoded in; ``label`` says both where they differ, and what sets its
+    engine apart (``emulated``). ``counts`` says whether the figure may enter a score,
+    ``why_not`` the reason code where it may not. Work that ran on the wrong device has no
+    ``figure``: its rates stay with its attempts."""
 
     engine: str
     workload: str

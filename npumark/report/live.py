@@ -23,7 +23,7 @@ from rich.text import Text
 from npumark.orchestrator.events import AttemptStarted, Event, Stage
 from npumark.report.charts import bar
 from npumark.report.page import Page, page_of, width_of
-from npumark.report.progress import Progress, amount, words
+from npumark.report.progress import Progress, amount, marked, words
 from npumark.report.sheet import BAD, DIM, GOOD, STRONG, Part
 from npumark.report.words import count, duration, tops
 
@@ -183,7 +183,7 @@ class LiveView:
         return self._cut(text)
 
     def _running(self, started: AttemptStarted) -> list[Part]:
-        return [str(started.entry), (f"attempt {started.n}", DIM)]
+        return [marked(started), (f"attempt {started.n}", DIM)]
 
     def _stage(self, stage: Stage) -> list[Part]:
         parts: list[Part] = []

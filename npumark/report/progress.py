@@ -23,10 +23,10 @@ from npumark.report.words import count, duration, size, tops
 class Progress:
     """What the events so far add up to.
 
-    ``best`` is the fastest attempt that counts, one of the peak test where there is any: whether
-    it is of the peak test, its TOPS and its entry. ``left`` is the scheduler's lower bound on
-    the attempts, ``left_s`` that on their time, loading and answers aside. ``walls_ns`` are the
-    wall times of the attempts that have ended.
+    ``best`` is the fastest attempt that counts, of an engine that is not emulated, one of the
+    peak test where there is any: whether it is of the peak test, its TOPS and its entry.
+    ``left`` is the scheduler's lower bound on the attempts, ``left_s`` that on their time,
+    loading and answers aside. ``walls_ns`` are the wall times of the attempts that have ended.
     """
 
     stage: Stage | None = None
@@ -76,11 +76,12 @@ class Progress:
             if self.left_s is not None:
                 self.left_s *= max(0, self.left - 1) / max(1, self.left)
             self.left = max(0, self.left - 1)
-        if event.counts and event.tops is not None:
-            found = (event.entry.kind == "peak", event.tops, str(event.entry))
+        if event.counts and event.tops is not None and "emulated" not in event.marks:
+            found = (event.entry.kind == "peak", event.tops, marked(event))
             self.best = max(self.best or found, found)
-        if event.attempt.status not in ("ok", "gate_failed", "unsupported", "interrupted"):
-            self.faults.append(f"{event.entry}: {event.attempt.status.replace('_', ' ')}")
+        ended = _ending(event)
+        if ended not in ("ok", "gate_failed", "unsupported", "interrupted"):
+            self.faults.append(f"{event.entry}: {ended.replace('_', ' ')}")
 
 
 def words(event: Event, progress: Progress) -> list[Part] | None:
@@ -106,6 +107,12 @@ def words(event: Event, progress: Progress) -> list[Part] | None:
     return None
 
 
+def marked(event: AttemptStarted | AttemptEnded) -> str:
+    """Return an attempt's entry with its engine's marks."""
+    marks = f" ({', '.join(event.marks)})" if event.marks else ""
+    return f"{event.entry}{marks}"
+
+
 def amount(stage: Stage) -> str | None:
     """Return how far a stage has come, in its own unit, or None where it has no count."""
     if stage.done is None or stage.total is None:
@@ -115,17 +122,23 @@ def amount(stage: Stage) -> str | None:
     return f"{stage.done} of {stage.total}"
 
 
+def _ending(event: AttemptEnded) -> str:
+    """Return what became of an attempt: work that ran elsewhere is known only by judging it."""
+    elsewhere = event.why_not == "wrong_device"
+    return "wrong_device" if elsewhere else event.attempt.status
+
+
 def _ended(event: AttemptEnded, progress: Progress) -> list[Part]:
     total = progress.total
     number = str(progress.done) if total is None else f"{progress.done}/{total}"
     attempt = event.attempt
-    parts: list[Part] = [(f"[{number}]", DIM), f"{event.entry} · {attempt.n}"]
+    parts: list[Part] = [(f"[{number}]", DIM), f"{marked(event)} · {attempt.n}"]
     if event.tops is not None:
         parts.append((f"{tops(event.tops)} TOPS", GOOD if event.counts else ""))
     else:
-        parts.append((attempt.status.replace("_", " "), BAD))
-    if not event.counts and event.why_not and event.why_not != attempt.status:
+        parts.append((_ending(event).replace("_", " "), BAD))
+    if not event.counts and event.why_not and event.why_not != _ending(event):
         parts.append((f"not counted: {event.why_not.replace('_', ' ')}", WARN))
-    if attempt.why:
-        parts.append((attempt.why, WARN))
+    if why := attempt.why or (event.why if event.tops is None else None):
+        parts.append((why, WARN))
     return parts

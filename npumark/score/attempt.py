@@ -31,7 +31,8 @@ DEATHS: frozenset[Status] = frozenset({"crashed", "timeout", "no_result"})
 class JudgedAttempt:
     """An attempt and the verdicts on it.
 
-    ``status`` is that after judging. ``ips`` and ``tops`` are null where nothing was measured.
+    ``status`` is that after judging. ``ips`` and ``tops`` are null where nothing was measured;
+    ``tops`` also where the work ran on the wrong device, which is no rate of this engine.
     ``can_count`` says whether this attempt lets its entry count, ``why_not`` is the reason code
     where it does not and ``why`` a sentence. ``strict`` is the near-lossless gate. ``format``
     is the family that the runtime says it computed in, null where it does not say.
@@ -145,7 +146,7 @@ def judge_attempt(
         started_ns=attempt.started_ns,
         wall_ns=attempt.wall_ns,
         ips=ips,
-        tops=tera_operations(workload.flops, ips),
+        tops=None if status == "wrong_device" else tera_operations(workload.flops, ips),
         can_count=fault is None,
         why_not=fault[0] if fault else None,
         standard=standard,

@@ -188,6 +188,10 @@ def _attempt(
         return
     if measured is None:
         return
+    placed = attempt.placement
+    if placed is not None and placed.verdict == "proved" and placed.share is None:
+        why = "a proof states a share"
+        yield Difference(f"{path}.placement.share", None, 1.0, why)
     if attempt.pid_exit not in (0, None):
         yield Difference(f"{path}.pid_exit", attempt.pid_exit, 0, "a failed worker has no result")
     path = f"{path}.measurement"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from npumark.pack.manifest import Manifest
-from npumark.record.model import Delivered, Entry, NetworkFigure
+from npumark.record.model import Delivered, EngineRecord, Entry, NetworkFigure
 from npumark.score import stats
 
 
@@ -71,6 +71,10 @@ def delivered(
     )
 
 
-def rankable(figure: Delivered | None) -> bool:
-    """Whether a delivered figure may be ranked: complete and stable (methodology §10)."""
-    return figure is not None and figure.complete and not figure.unstable
+def rankable(engine: EngineRecord) -> bool:
+    """Whether an engine's delivered figure may be ranked: complete and stable (methodology §10),
+    of a device that is neither emulated nor virtual, by an engine whose results are published."""
+    figure = engine.delivered
+    if figure is None or engine.emulated or engine.virtual or engine.local_only:
+        return False
+    return figure.complete and not figure.unstable

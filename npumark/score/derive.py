@@ -27,6 +27,7 @@ from npumark.score.comparability import RunState, not_comparable_because, warnin
 from npumark.score.delivered import delivered, winner
 from npumark.score.demand import Key
 from npumark.score.entry import JudgedRun, derive_entry, judge_run
+from npumark.score.labels import engine_marks
 from npumark.score.peak import engine_peak, large_peak, no_score_reason, run_score
 from npumark.score.planned import Planned
 from npumark.worker.protocol import EngineInfo
@@ -107,6 +108,7 @@ def derive(facts: RunFacts, manifest: Manifest, policy: Policy) -> Derived:
     """
     quick = facts.options.quick
     roles = facts.roles()
+    marks = {e.id: engine_marks(e) for e in facts.engines}
     run = judge_run(facts.plan, facts.attempts, roles, manifest, policy, quick=quick)
     entries = [
         derive_entry(
@@ -117,6 +119,7 @@ def derive(facts: RunFacts, manifest: Manifest, policy: Policy) -> Derived:
             manifest,
             policy,
             quick=quick,
+            marks=marks[p.engine],
         )
         for p in facts.plan
     ]

@@ -76,8 +76,13 @@ def derive_entry(
     policy: Policy,
     *,
     quick: bool,
+    marks: Sequence[str] = (),
 ) -> Entry:
-    """Return the record's entry. Its ``screened_outlier`` is set once the winners are known."""
+    """Return the record's entry. Its ``screened_outlier`` is set once the winners are known.
+
+    ``marks`` are its engine's (labels.engine_marks). What ran on the wrong device is given no
+    figure: a rate that another processor produced must not stand where this one's would.
+    """
     judged = run.history[planned.key]
     standing = tried(judged)
     landed = [a for a in standing if a.ips is not None]
@@ -86,6 +91,9 @@ def derive_entry(
     tally = repetition.tally([a.ips for a in standing], planned.kind, policy.repetition)
     strict = _deciding(landed, [a.strict for a in landed])
     flops = manifest.workloads[planned.workload].flops
+    figure = None
+    if tally.ips is not None and verdict.status != "wrong_device":
+        figure = Figure(ips=tally.ips, tops=tera_operations(flops, tally.ips))
     return Entry(
         engine=planned.engine,
         workload=planned.workload,
@@ -93,18 +101,23 @@ def derive_entry(
         graph_variant=planned.graph_variant,
         declared_format=planned.declared_format,
         format=ran,
-        label=format_label(planned.declared_format, ran),
+        label=format_label(planned.declared_format, ran, marks),
         status=verdict.status,
         why=verdict.why,
-        figure=(
-            None
-            if tally.ips is None
-            else Figure(ips=tally.ips, tops=tera_operations(flops, tally.ips))
-        ),
+        figure=figure,
         counts=verdict.counts,
         why_not=verdict.why_not,
         high_accuracy=verdict.counts and all(a.strict and a.strict.passed for a in landed),
-        stats=_stats(planned, standing, landed, attempts, tally, run.state, policy),
+        stats=_stats(
+            planned,
+            standing,
+            landed,
+            attempts,
+            run.state,
+            policy,
+            counted=len(tally.counted) if figure else 0,
+            agreed=tally.agreed,
+        ),
         gates=EntryGates(
             standard=_deciding(landed, [a.standard for a in landed]),
             strict=strict,
@@ -175,9 +188,11 @@ def _stats(
     standing: Sequence[JudgedAttempt],
     landed: Sequence[JudgedAttempt],
     attempts: Sequence[Attempt],
-    tally: repetition.Tally,
     state: Demand,
     policy: Policy,
+    *,
+    counted: int,
+    agreed: bool,
 ) -> Stats:
     """Return the statistics; spread and robust CV are of all attempts that landed, of two or
     more: one alone says nothing of either."""
@@ -186,13 +201,13 @@ def _stats(
     cv = stats.robust_cv(values) if several else None
     return Stats(
         attempts=len(standing),
-        counted=len(tally.counted),
+        counted=counted,
         spread=stats.spread(values) if several else None,
         robust_cv=cv,
         unstable=cv is not None and cv > policy.repetition.unstable_robust_cv,
         screened=planned.key in state.screened,
         screened_outlier=False,
-        agreed=tally.agreed,
+        agreed=agreed,
         tail_ratio=_tail_ratio(landed, attempts),
     )
 
@@ -227,26 +242,32 @@ def _placement(
     """Return the placement of the first attempt that is not eligible, else of the least share."""
     reports = [(j, a.placement) for j, a in zip(judged, attempts, strict=True) if j.ips is not None]
     if not reports:
-        return EntryPlacement(
-            verdict=None, share=None, evidence=None, why="nothing was measured", eligible=False
-        )
+        return _nowhere("nothing was measured", eligible=False)
     misplaced = [(j, p) for j, p in reports if not j.placed]
     _, placement = min(
         misplaced[:1] or reports,
         key=lambda r: r[1].share if r[1] and r[1].share is not None else -1.0,
     )
     if placement is None:
-        return EntryPlacement(
-            verdict=None,
-            share=None,
-            evidence=None,
-            why="the attempt reports no placement",
-            eligible=role == "CPU",
-        )
+        return _nowhere("the attempt reports no placement", eligible=role == "CPU")
     return EntryPlacement(
         verdict=placement.verdict,
         share=placement.share,
+        op_share=placement.op_share,
+        partitions=placement.partitions,
         evidence=placement.evidence,
         why=placement.why,
         eligible=not misplaced,
+    )
+
+
+def _nowhere(why: str, *, eligible: bool) -> EntryPlacement:
+    return EntryPlacement(
+        verdict=None,
+        share=None,
+        op_share=None,
+        partitions=None,
+        evidence=None,
+        why=why,
+        eligible=eligible,
     )

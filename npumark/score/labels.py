@@ -4,20 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from npumark.record.model import Processor
+from npumark.record.model import EngineRecord, Processor
 
 
-def format_label(declared: str, ran: str | None) -> str:
-    """Return a number format as it may be claimed: what ran, and what was declared if another.
+def engine_marks(engine: EngineRecord) -> tuple[str, ...]:
+    """Return the words that go with an engine's figures wherever they are quoted; mostly none."""
+    marks = {
+        "emulated": engine.emulated,
+        "virtual": engine.virtual,
+        "not for publication": engine.local_only,
+    }
+    return tuple(mark for mark, holds in marks.items() if holds)
+
+
+def format_label(declared: str, ran: str | None, marks: Sequence[str] = ()) -> str:
+    """Return a number format as it may be claimed: what ran, what was declared if another, and
+    the engine's ``marks``: ``FP16 (computed in FP32, emulated)``.
 
     ``ran`` null means that the runtime does not say: the declared format is then only what was
     asked for.
     """
+    notes = list(marks)
     if ran is None:
-        return f"{declared} (unconfirmed)"
-    if ran == declared:
-        return declared
-    return f"{declared} (computed in {ran})"
+        notes.insert(0, "unconfirmed")
+    elif ran != declared:
+        notes.insert(0, f"computed in {ran}")
+    return f"{declared} ({', '.join(notes)})" if notes else declared
 
 
 def tops_text(tops: float) -> str:

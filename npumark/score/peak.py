@@ -44,9 +44,14 @@ def engine_peak(
 def best_engine(engines: Sequence[EngineRecord]) -> EngineRecord | None:
     """Return the engine that leads: the highest peak, the first found on a tie.
 
-    An emulated engine never leads: what an emulator produces is no property of the device.
+    An emulated engine never leads: what an emulator produces is no property of the device. A
+    virtual one leads no engine that measures; among nothing but virtual engines, which only the
+    tests of this program run, one does, and its label says what it is.
     """
-    led = [e for e in engines if e.peak is not None and not e.emulated]
+    scripted = all(e.virtual for e in engines)
+    led = [
+        e for e in engines if e.peak is not None and not e.emulated and (scripted or not e.virtual)
+    ]
     return max(led, key=lambda e: e.peak.tops if e.peak else 0.0, default=None)
 
 
@@ -85,7 +90,7 @@ def no_score_reason(
     if not peaks:
         return "the plan holds no peak test, which the score is made of"
     if any(e.peak for e in engines):
-        return "only emulated engines have a peak, and those never make the score"
+        return "only emulated or virtual engines have a peak, and those never make the score"
     counts: dict[str, int] = {}
     for entry in peaks:
         code = entry.why_not or entry.status
@@ -111,7 +116,7 @@ def large_peak(
     best: dict[str, dict[str, Any]] = {}
     for engine in engines:
         peak = peaks.get(engine.id)
-        if peak is None or engine.emulated:
+        if peak is None or engine.emulated or engine.virtual:
             continue
         role = roles[engine.processor]
         if role not in best or peak.tops > best[role]["tops"]:

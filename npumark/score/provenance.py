@@ -54,6 +54,10 @@ def _engines(payload: Payload) -> Iterator[Difference]:
         if words and role not in ROLES_BY_WORD[words[-1]]:
             why = f"{engine.id} does not run on a {role}"
             yield Difference(f"engines[{i}].processor", engine.processor, None, why)
+        ran = any(e.attempts for e in payload.entries if e.engine == engine.id)
+        if engine.emulated and ran and not payload.plan.include_emulated:
+            why = f"{engine.id} is emulated, and no emulator was asked for"
+            yield Difference("plan.include_emulated", False, True, why)
         if engine.virtual or f"engine {engine.id}" in changed:
             continue
         for j, entry in enumerate(payload.entries):

@@ -177,8 +177,8 @@ def _payload() -> dict[str, Any]:
                   "unstable": False, "screened": False, "screened_outlier": False,
                   "agreed": True, "tail_ratio": None},
         "gates": {"standard": None, "strict": None, "timed_check": True},
-        "placement": {"verdict": None, "share": None, "evidence": None, "why": None,
-                      "eligible": True},
+        "placement": {"verdict": None, "share": None, "op_share": None, "partitions": None,
+                      "evidence": None, "why": None, "eligible": True},
         "crashed_attempts": [], "attempts": [attempt],
     }  # fmt: skip
     return {

@@ -74,6 +74,8 @@ def entry(
         "placement": {
             "verdict": "proved",
             "share": 1.0,
+            "op_share": None,
+            "partitions": None,
             "evidence": "profile",
             "why": None,
             "eligible": True,
@@ -179,6 +181,8 @@ def payload() -> dict[str, Any]:
             placement={
                 "verdict": None,
                 "share": None,
+                "op_share": None,
+                "partitions": None,
                 "evidence": None,
                 "why": None,
                 "eligible": False,

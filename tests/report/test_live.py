@@ -24,7 +24,7 @@ from npumark.orchestrator.events import (
 from npumark.record.model import Attempt, Check, Environment
 from npumark.report.live import LiveView
 from npumark.report.page import Page, width_of
-from npumark.report.progress import Progress, amount
+from npumark.report.progress import Progress, amount, words
 from npumark.score.planned import Planned
 
 SECOND = 1_000_000_000
@@ -243,3 +243,26 @@ def test_plans_with_skipped_entries_say_so() -> None:
 def test_skipped_checks_are_not_called_quiet() -> None:
     environment = Environment(checks={}, noisy=False, skipped=True, facts={})
     assert shown(Page(), [Checked(environment)]) == "checks: skipped\n"
+
+
+def test_an_emulated_engine_is_called_so_and_is_never_the_best() -> None:
+    progress = Progress()
+    ended = AttemptEnded(PEAK, attempt(1), 9.0, True, None, None, ("emulated",))
+    progress.take(AttemptStarted(PEAK, 1, 0, 1, None, ("emulated",)))
+    progress.take(ended)
+    assert progress.best is None
+    line = words(ended, progress)
+    assert line is not None
+    assert line[1] == f"{PEAK} (emulated) · 1"
+    progress.take(AttemptEnded(NETWORK, attempt(1), 0.1, counts=True, why_not=None))
+    assert progress.best == (False, 0.1, str(NETWORK))
+
+
+def test_work_on_the_wrong_device_is_a_fault_without_a_figure() -> None:
+    progress = Progress()
+    why = "40.0% of the time ran on the NPU; 90% is needed"
+    ended = AttemptEnded(PEAK, attempt(1), None, False, "wrong_device", why)
+    progress.take(ended)
+    assert progress.faults == [f"{PEAK}: wrong device"]
+    text = [part if isinstance(part, str) else part[0] for part in words(ended, progress) or []]
+    assert text == ["[1]", f"{PEAK} · 1", "wrong device", why]

@@ -114,6 +114,8 @@ def test_placement_on_an_accelerator(
     verdict = judged(Answer(ips=100.0, share=share), planned, role)
     assert (verdict.status, verdict.why_not) == (status, reason)
     assert verdict.placed == verdict.can_count == (reason is None)
+    assert (verdict.tops is None) == (status == "wrong_device")
+    assert verdict.ips is not None
 
 
 @pytest.mark.parametrize("verdict", ["inferred", "unproved"])

@@ -91,7 +91,16 @@ def test_delivered_is_the_geometric_mean_of_the_fastest_passing_variants() -> No
     assert figure.missing == []
     assert {n.variant for n in figure.networks.values()} == {"int8-u8s8"}
     assert figure.tops == geometric_mean([n.tops for n in figure.networks.values()])
-    assert rankable(figure)
+    assert rankable(engine_of(derived()))
+
+
+@pytest.mark.parametrize("mark", ["emulated", "virtual", "local_only"])
+def test_what_is_no_devices_own_or_not_published_is_never_ranked(mark: str) -> None:
+    engine_info = dataclasses.replace(CPU, **{mark: True})
+    found = engine_of(derived(steady, engine_info, request=RunRequest(include_emulated=True)))
+    assert found.delivered is not None
+    assert found.delivered.complete
+    assert not rankable(found)
 
 
 def test_a_missing_network_makes_a_partial_figure_that_is_never_ranked() -> None:
@@ -105,9 +114,9 @@ def test_a_missing_network_makes_a_partial_figure_that_is_never_ranked() -> None
     assert figure is not None
     assert (figure.complete, figure.missing) == (False, ["net-2"])
     assert figure.tops == figure.networks["net-1"].tops
-    assert not rankable(figure)
+    assert not rankable(engine_of(result))
     assert "delivered_partial" in result.warnings
-    assert not rankable(None)
+    assert not rankable(engine_of(result).model_copy(update={"delivered": None}))
 
 
 def test_no_network_at_all_gives_no_figure() -> None:
@@ -278,6 +287,31 @@ def test_work_on_the_wrong_device_is_shown_and_never_counted() -> None:
     assert result.score is None
     placement = result.entries[0].placement
     assert (placement.share, placement.eligible) == (0.2, False)
+    # Its rate is another processor's: it stands with the attempt and nowhere else.
+    assert {(e.figure, e.stats.counted) for e in result.entries} == {(None, 0)}
+    assert all(e.attempts[0].measurement for e in result.entries)
+    assert result.engines[0].peak is None
+
+
+def test_a_partial_fall_back_counts_with_its_share_operations_and_partitions() -> None:
+    def model(planned: Planned, n: int) -> Answer:
+        least = 0.91 if n == 2 else 0.97
+        return dataclasses.replace(steady(planned, n), share=least, op_share=0.5, partitions=3)
+
+    entry = entry_of(derived(model, NPU), "peak-s", "int8-u8s8", NPU.id)
+    assert entry.counts
+    placement = entry.placement
+    assert (placement.share, placement.op_share, placement.partitions) == (0.91, 0.5, 3)
+
+
+@pytest.mark.parametrize("share", [0.97, None])
+def test_a_later_attempt_that_fell_back_takes_the_figure_away(share: float | None) -> None:
+    def model(planned: Planned, n: int) -> Answer:
+        return dataclasses.replace(steady(planned, n), share=0.4 if n == 3 else share or 1.0)
+
+    entry = entry_of(derived(model, NPU), "peak-s", "int8-u8s8", NPU.id)
+    assert (entry.status, entry.counts, entry.figure) == ("wrong_device", False, None)
+    assert entry.stats.attempts == 3
 
 
 def test_one_unproved_attempt_is_enough() -> None:
@@ -348,6 +382,38 @@ def test_an_emulated_engine_never_leads() -> None:
     alone = derived(fast_npu, fake, request=RunRequest(include_emulated=True))
     assert alone.score is None
     assert "emulated" in (alone.score_why or "")
+    assert {e.label for e in alone.entries} == {"FP16 (emulated)", "INT8 (emulated)"}
+    peak = alone.engines[0].peak
+    assert peak is not None
+    assert peak.label == "FP16 (emulated)"
+
+
+def test_a_virtual_engine_leads_no_engine_that_measures() -> None:
+    fake = dataclasses.replace(NPU, virtual=True)
+    fast_npu = lambda p, n: Answer(ips=1e4) if p.engine == NPU.id else steady(p, n)  # noqa: E731
+    both = derived(fast_npu, CPU, fake)
+    assert both.score is not None
+    assert both.score.engine == CPU.id
+    wrong = lambda p, n: (  # noqa: E731
+        Answer(ips=1e4) if p.engine == NPU.id else dataclasses.replace(steady(p, n), measures={})
+    )
+    beside_a_failure = derived(wrong, CPU, fake)
+    assert beside_a_failure.score is None
+    assert "virtual" in (beside_a_failure.score_why or "")
+    alone = derived(fast_npu, fake)
+    assert alone.score is not None
+    assert alone.score.label.endswith("(virtual)")
+    assert not alone.comparable
+
+
+def test_a_local_only_engine_may_lead_and_says_that_it_is_not_for_publication() -> None:
+    local = dataclasses.replace(NPU, local_only=True)
+    fast_npu = lambda p, n: Answer(ips=1e4) if p.engine == NPU.id else steady(p, n)  # noqa: E731
+    result = derived(fast_npu, CPU, local)
+    assert result.score is not None
+    assert result.score.engine == NPU.id
+    assert result.score.label.endswith("· FP16 (not for publication)")
+    assert result.not_comparable_because == ["local_only"]
 
 
 def test_time_is_accounted_for_to_the_nanosecond() -> None:
@@ -377,6 +443,9 @@ def test_tops_are_shown_with_the_digits_they_bear(tops: float, text: str) -> Non
 def test_labels() -> None:
     assert format_label("INT8", "INT8") == "INT8"
     assert format_label("W8", "INT8") == "W8 (computed in INT8)"
+    assert format_label("INT8", "INT8", ("emulated",)) == "INT8 (emulated)"
+    assert format_label("FP16", "FP32", ("emulated",)) == "FP16 (computed in FP32, emulated)"
+    assert format_label("FP16", None, ("virtual",)) == "FP16 (unconfirmed, virtual)"
     cards = [
         Processor(id=f"dgpu-{i}", role="dGPU", name="RTX", number=i, details={}) for i in (1, 2)
     ]

@@ -68,6 +68,13 @@ def test_an_invented_encoding_is_named() -> None:
     assert named(changed("entries", i, "variant", to="int8-u8s8x")) == [f"entries[{i}].variant"]
 
 
+def test_an_emulator_that_nobody_asked_for_is_named() -> None:
+    assert named(changed("engines", 0, "emulated", to=True)) == ["plan.include_emulated"]
+    document = changed("engines", 0, "emulated", to=True)
+    document["plan"]["include_emulated"] = True
+    assert named(document) == []
+
+
 def test_an_invented_box_is_named() -> None:
     assert named(changed("box", to={"tops": 1e9})) == ["box"]
 
