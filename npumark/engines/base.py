@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +18,21 @@ import numpy.typing as npt
 
 from npumark.errors import EngineError
 from npumark.pack.manifest import TensorSpec
-from npumark.worker.protocol import EngineInfo, Observed, Placement
+from npumark.worker.protocol import CacheUse, EngineInfo, Observed, Placement, Stamp
 
 Array = npt.NDArray[Any]
+
+
+@dataclass(slots=True)
+class CacheMemo:
+    """What this worker knows of its entry's compiled model (engines.model_cache).
+
+    ``stamps`` maps each file, relative to the entry's folder, to its stamp when this run hashed
+    it; ``use`` is what the first session found and did.
+    """
+
+    stamps: dict[str, Stamp] = field(default_factory=dict)
+    use: CacheUse | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +41,9 @@ class LoadRequest:
 
     ``graph`` is the model file (its external data lies beside it). ``encoding`` is what is
     asked for (``fp32``, ``bf16``, ``int8-u8s8`` …) and ``format`` its family. ``options`` come
-    from the engine's own probe. ``cache_dir`` is this entry's place for compiled models.
+    from the engine's own probe. ``cache_dir`` is this entry's place for its compiled model,
+    which ``cache_memo`` remembers between sessions; ``preparing`` marks the load before the
+    first attempt, which is not measured.
     """
 
     engine_id: str
@@ -42,6 +56,8 @@ class LoadRequest:
     threads: int | None
     options: dict[str, Any]
     cache_dir: Path | None
+    cache_memo: CacheMemo = field(default_factory=CacheMemo)
+    preparing: bool = False
 
 
 class Session(ABC):

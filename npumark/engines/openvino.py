@@ -29,7 +29,7 @@ import numpy as np
 
 from npumark.engines.base import Array, Engine, LoadRequest, Session
 from npumark.engines.buffers import aligned
-from npumark.engines.model_cache import ModelCache
+from npumark.engines.model_cache import ModelCache, Recipe, model_cache
 from npumark.engines.openvino_evidence import Layer, formats, macs, multiplies, prove
 from npumark.engines.openvino_probe import DEVICE, capabilities_of, probe_devices, version
 from npumark.errors import EngineError, Unsupported, WrongDevice
@@ -96,14 +96,12 @@ class OpenVinoSession(Session):
     def __init__(self, engine: OpenVino, request: LoadRequest) -> None:
         self._engine, self._request = engine, request
         self._device = requested_device(request.options)
-        cache = _cache(request)
-        if cache is None:
+        self._cache = _cache(request)
+        if self._cache is None:
             self._model = _compile(request, None)
         else:
-            self._model = cache.build(lambda folder: _compile(request, folder))
-        self._from_cache = (
-            bool(self._model.get_property("LOADED_FROM_CACHE")) if cache is not None else None
-        )
+            load = functools.partial(_compile, request)
+            self._model = self._cache.open(Recipe(load, reused=_from_cache))
         self._executed_on()
         self._infer = self._model.create_infer_request()
         self._inputs = tuple(aligned(s.shape, s.dtype) for s in request.inputs)
@@ -121,7 +119,7 @@ class OpenVinoSession(Session):
         return self._step
 
     def loaded_from_cache(self) -> bool | None:
-        return self._from_cache
+        return None if self._cache is None else self._cache.reused
 
     def observed(self) -> Observed:
         """Return what the compiled model tells, and the format that a profiled twin shows."""
@@ -166,6 +164,8 @@ class OpenVinoSession(Session):
         self._step = _closed
         self._infer = None
         self._model = None
+        if self._cache is not None:
+            self._cache.settle()
 
     def _executed_on(self) -> list[str]:
         found = [str(name) for name in self._model.get_property("EXECUTION_DEVICES")]
@@ -230,9 +230,13 @@ def _compile(request: LoadRequest, cache: Path | None, *, profile: bool = False)
 
 
 def _cache(request: LoadRequest) -> ModelCache | None:
-    if request.cache_dir is None or not request.options.get("cache"):
-        return None
-    return ModelCache(request.cache_dir)
+    import openvino
+
+    return model_cache(request, {"openvino": openvino.__version__, "threads": request.threads})
+
+
+def _from_cache(model: Any) -> bool:
+    return bool(model.get_property("LOADED_FROM_CACHE"))
 
 
 def _bind(

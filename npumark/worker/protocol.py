@@ -15,7 +15,10 @@ from typing import Any, Literal
 SCHEMA = "npumark-worker/1"
 MAX_RESULT_BYTES = 64 << 20
 
-JobKind = Literal["probe", "measure", "overhead"]
+JobKind = Literal["probe", "measure", "overhead", "prepare"]
+
+Stamp = tuple[int, int, int]
+"""Size, mtime in nanoseconds and inode: while they hold, a hashed file is not hashed again."""
 
 Status = Literal[
     "ok",
@@ -65,7 +68,12 @@ class Job:
 
     ``engine_ref`` is ``module:Class`` of the engine (its entry point's value). For ``probe``
     only ``engine_ref`` and ``options`` matter; ``overhead`` needs ``engine_id`` and ``threads``
-    too, and measures what the harness costs on a one-node graph.
+    too, and measures what the harness costs on a one-node graph. ``prepare`` is as ``measure``,
+    but only loads and calls once, so that the compiled model is there and known to load.
+
+    ``cache_dir`` is the entry's place for its compiled model, empty where it keeps none;
+    ``cache_stamps`` are those of its files as this run hashed them, and ``rebuild`` says that
+    what lies there must be thrown away first.
 
     ``workload`` and ``variant`` are the manifest's own dictionaries (see pack.manifest);
     ``encoding`` and ``format`` say what is asked for where the engine computes in a format of
@@ -81,6 +89,8 @@ class Job:
     threads: int | None = None
     pack_root: str = ""
     cache_dir: str = ""
+    cache_stamps: dict[str, Stamp] = field(default_factory=dict)
+    rebuild: bool = False
     workload: dict[str, Any] | None = None
     variant: dict[str, Any] | None = None
     encoding: str = ""
@@ -106,6 +116,7 @@ def decode_job(raw: bytes) -> Job:
         for f in doc.pop("files")
     )
     timing = doc.pop("timing")
+    doc["cache_stamps"] = _stamps(doc["cache_stamps"])
     try:
         return Job(files=files, timing=TimingOptions(**timing) if timing else None, **doc)
     except TypeError as fault:
@@ -145,6 +156,37 @@ class Placement:
     partitions: int | None
     evidence: str
     why: str | None = None
+
+
+CacheState = Literal["reused", "built", "rebuilt", "unkept"]
+
+
+@dataclass(frozen=True, slots=True)
+class CacheUse:
+    """What a worker found of its entry's compiled model, and did.
+
+    ``reused``: it was what was sealed, and the runtime loaded it. ``built``: there was none.
+    ``rebuilt``: what was there could not be believed or loaded, for the reason ``why``.
+    ``unkept``: none can be kept, for the reason ``why``, and the graph was compiled for this
+    session alone. ``compile_ns`` is how long compiling took where a model was made; ``bytes``
+    the size of its files.
+    """
+
+    state: CacheState
+    why: str | None
+    compile_ns: int | None
+    bytes: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """What a ``prepare`` job took, in nanoseconds: the whole load, compiling included, and the
+    first call, in which some runtimes compile. ``same_answers``: whether the compiled model
+    answers as it did when it was compiled, null where nothing was there to compare."""
+
+    load_ns: int
+    first_call_ns: int
+    same_answers: bool | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,7 +288,9 @@ class Result:
     """The one answer of a worker. ``status`` ``ok`` says it measured; judging is not its work.
 
     ``stamps`` returns the stamps of the files it hashed, by path. ``harness`` answers an
-    ``overhead`` job: nanoseconds by name (see worker.overhead).
+    ``overhead`` job: nanoseconds by name (see worker.overhead). ``cache`` says what became of
+    the compiled model, null where the engine keeps none, and ``cache_stamps`` are those of its
+    files; ``prepared`` answers a ``prepare`` job.
     """
 
     status: Status
@@ -257,6 +301,9 @@ class Result:
     measurement: Measurement | None = None
     stamps: dict[str, tuple[int, int, int]] = field(default_factory=dict)
     harness: dict[str, int] = field(default_factory=dict)
+    cache: CacheUse | None = None
+    cache_stamps: dict[str, Stamp] = field(default_factory=dict)
+    prepared: Prepared | None = None
     schema: str = SCHEMA
 
     def encode(self) -> bytes:
@@ -276,11 +323,18 @@ def decode_result(raw: bytes) -> Result:
             observed=Observed(**doc["observed"]) if doc["observed"] else None,
             placement=Placement(**doc["placement"]) if doc["placement"] else None,
             measurement=_measurement(doc["measurement"]) if doc["measurement"] else None,
-            stamps={k: (v[0], v[1], v[2]) for k, v in doc["stamps"].items()},
+            stamps=_stamps(doc["stamps"]),
             harness=dict(doc["harness"]),
+            cache=CacheUse(**doc["cache"]) if doc["cache"] else None,
+            cache_stamps=_stamps(doc["cache_stamps"]),
+            prepared=Prepared(**doc["prepared"]) if doc["prepared"] else None,
         )
     except (TypeError, KeyError, AttributeError, IndexError) as fault:
         raise ValueError(f"not a result of this version: {fault!r}") from fault
+
+
+def _stamps(doc: dict[str, Any]) -> dict[str, Stamp]:
+    return {str(k): (int(v[0]), int(v[1]), int(v[2])) for k, v in doc.items()}
 
 
 def _engine_info(doc: dict[str, Any]) -> EngineInfo:

@@ -140,7 +140,7 @@ def test_a_cached_model_that_was_changed_is_compiled_again(chain: Any, tmp_path:
     warm = OpenVino().load(request)
     assert (cold.loaded_from_cache(), warm.loaded_from_cache()) == (False, True)
     good = chain.answers(OpenVino(), request)
-    blobs = [p for p in (tmp_path / "entry" / "models").rglob("*") if p.is_file()]
+    blobs = [p for p in (tmp_path / "entry").glob("models-*/*") if p.is_file()]
     assert blobs
     for blob in blobs:
         blob.write_bytes(b"\x17" * blob.stat().st_size)
