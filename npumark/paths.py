@@ -18,6 +18,7 @@ import platformdirs
 from npumark.errors import SetupError
 
 HOME_VARIABLE = "NPUMARK_HOME"
+ENGINES_VARIABLE = "NPUMARK_ENGINES"
 
 _APP = "npumark"
 _HINT = f"Make it writable, or set {HOME_VARIABLE} to a folder that is."
@@ -25,15 +26,19 @@ _HINT = f"Make it writable, or set {HOME_VARIABLE} to a folder that is."
 
 def home() -> Path | None:
     """Return the folder that ``NPUMARK_HOME`` names, absolute, or None where it is unset."""
-    value = os.environ.get(HOME_VARIABLE, "").strip()
+    return _named_by(HOME_VARIABLE)
+
+
+def _named_by(variable: str) -> Path | None:
+    value = os.environ.get(variable, "").strip()
     if not value:
         return None
     try:
         return Path(value).expanduser().absolute()
     except (RuntimeError, OSError) as fault:
         raise SetupError(
-            f"{HOME_VARIABLE} is {value!r}, and no such folder can be found",
-            f"Set {HOME_VARIABLE} to the full path of a folder.",
+            f"{variable} is {value!r}, and no such folder can be found",
+            f"Set {variable} to the full path of a folder.",
         ) from fault
 
 
@@ -47,6 +52,11 @@ def data_dir() -> Path:
     """Return the folder of what cannot: records, journals, engine environments."""
     root = home()
     return root / "data" if root else _known(platformdirs.user_data_path)
+
+
+def engines_dir() -> Path:
+    """Return the folder of engine environments: ``NPUMARK_ENGINES``, or ``engines`` in the data."""
+    return _named_by(ENGINES_VARIABLE) or data_dir() / "engines"
 
 
 def config_dir() -> Path:

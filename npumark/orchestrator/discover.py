@@ -11,6 +11,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from npumark.engines import catalogue
+from npumark.engines.catalogue import PROVIDERS
+from npumark.engines.registry import RUNTIME_TITLES
 from npumark.orchestrator.interrupts import Interrupts
 from npumark.orchestrator.supervisor import Outcome, supervise
 from npumark.policy import WorkerLimits
@@ -43,7 +46,8 @@ class Found:
     failed: bool = False
 
 
-_NOT_INSTALLED = re.compile(r"No module named '(onnxruntime|openvino)'$")
+_RUNTIMES = {"onnxruntime", *(row.module for row in PROVIDERS if row.module)}
+_NOT_INSTALLED = re.compile(rf"No module named '({'|'.join(sorted(_RUNTIMES))})(\.\w+)*'")
 _ESCAPE = re.compile(r"\x1b(\[[0-?]*[ -/]*[@-~]|[@-Z\\-_])")
 
 
@@ -78,11 +82,14 @@ def discover(
 
 
 def merge(probed: tuple[tuple[Runtime, Outcome], ...]) -> tuple[Found, ...]:
-    """Return the engines of all probes, in order, each id once."""
+    """Return the engines of all probes, in order, each id once.
+
+    Where npumark's own interpreter lacks what an environment has, the environment's word counts.
+    """
     found: dict[str, Found] = {}
     spare: list[Found] = []
     for runtime, outcome in probed:
-        failed = _broke(outcome)
+        failed = _broke(runtime, outcome)
         for raw in _engines(runtime, outcome):
             info = replace(
                 raw,
@@ -90,19 +97,31 @@ def merge(probed: tuple[tuple[Runtime, Outcome], ...]) -> tuple[Found, ...]:
                 environment=runtime.environment,
             )
             first = found.get(info.id)
-            if first is None:
+            if first is None or (runtime.environment and not first.info.available):
                 found[info.id] = Found(info, runtime, failed)
-            else:
-                reason = f"{first.runtime.name} already provides an engine {info.id}"
+            elif runtime.environment is None or info.available:
+                reason = f"{_place(first.runtime)} already provides an engine {info.id}"
                 spare.append(Found(replace(info, available=False, reason=reason), runtime))
     return (*found.values(), *spare)
 
 
-def _broke(outcome: Outcome) -> bool:
-    """Say whether a runtime that is here failed: one that is not installed has not."""
+def _place(runtime: Runtime) -> str:
+    if runtime.environment is None:
+        return runtime.name
+    return f"the environment {runtime.environment}"
+
+
+def _broke(runtime: Runtime, outcome: Outcome) -> bool:
+    """Say whether a runtime that is here failed: one that is not installed has not, unless an
+    environment was made for it."""
     if outcome.status in ("ok", "unsupported"):
         return False
-    return not _NOT_INSTALLED.search(outcome.why or "")
+    return runtime.environment is not None or not not_installed(outcome.why or "")
+
+
+def not_installed(why: str) -> bool:
+    """Say whether a probe found that its runtime's package is not there."""
+    return _NOT_INSTALLED.search(why) is not None
 
 
 def one_line(text: str) -> str:
@@ -120,7 +139,48 @@ def _engines(runtime: Runtime, outcome: Outcome) -> tuple[EngineInfo, ...]:
     )
     if outcome.status == "timeout":
         reason = f"its probe hung: {reason}"
-    last = outcome.log_tail.strip().splitlines()
-    if result is None and last:
-        reason = f"{reason} (it last wrote: {last[-1][:200]})"
-    return (EngineInfo(runtime.name, False, reason, runtime.name, runtime.name, None),)
+    words = last_words(outcome.log_tail)
+    if result is None and words:
+        reason = f"{reason} (it last wrote: {words})"
+    if runtime.environment is None:
+        return (EngineInfo(runtime.name, False, reason, runtime.name, runtime.name, None),)
+    if outcome.status != "ok":
+        reason = f"{reason}; {remake(runtime.environment)}"
+    return stand_ins(runtime.environment, reason)
+
+
+def remake(environment: str) -> str:
+    """Return the sentence's end that tells how an environment becomes whole."""
+    return f"`npumark engines install {environment}` makes its environment anew"
+
+
+def stand_ins(environment: str, reason: str) -> tuple[EngineInfo, ...]:
+    """Return a line for each provider that an environment is for, none of them available.
+
+    It has the id of the provider's engine, or where there would be several what their ids begin
+    with.
+    """
+    row = catalogue.environment(environment)
+    rows = [catalogue.provider(name) for name in row.providers] if row else []
+    return tuple(
+        EngineInfo(
+            ids.pop() if len(ids) == 1 else provider.id,
+            False,
+            reason,
+            provider.runtime,
+            RUNTIME_TITLES.get(provider.runtime, provider.title),
+            None,
+            environment=environment,
+        )
+        for provider in rows
+        if provider is not None
+        for ids in ({provider.engine_id(role) for role in provider.roles},)
+    )
+
+
+def last_words(log: str) -> str:
+    """Return the last line a process wrote by itself: not those that the interpreter added to
+    tell where it died."""
+    own, _, _ = log.partition("Fatal Python error:")
+    lines = [line.strip() for line in own.splitlines() if line.strip()]
+    return lines[-1][:200] if lines else ""

@@ -6,10 +6,19 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from npumark.engines import catalogue
 from npumark.engines.registry import registered
 from npumark.errors import Interrupted, UsageError
 from npumark.machine import identity, processors
-from npumark.orchestrator.discover import Found, Runtime, discover
+from npumark.orchestrator.discover import (
+    Found,
+    Runtime,
+    discover,
+    not_installed,
+    remake,
+    stand_ins,
+)
+from npumark.orchestrator.environments import Standing, here, runs_here, standings
 from npumark.orchestrator.interrupts import Interrupts
 from npumark.orchestrator.lock import measuring
 from npumark.orchestrator.redaction import redact
@@ -69,16 +78,15 @@ def survey(virtual: Path | None = None, policy: Policy | None = None) -> Survey:
 def probe_all(virtual: Path | None, policy: Policy, interrupts: Interrupts, marker: str) -> Survey:
     """Probe under a lock that is already held; see ``survey``."""
     usable, refused = runtimes(virtual)
-    found = (
-        *discover(
-            usable,
-            limits=policy.worker,
-            interrupts=interrupts,
-            marker=marker,
-            parallel=min(2, os.cpu_count() or 1),
-        ),
-        *refused,
+    environments = standings() if virtual is None else ()
+    probed = discover(
+        (*usable, *environment_runtimes(environments)),
+        limits=policy.worker,
+        interrupts=interrupts,
+        marker=marker,
+        parallel=min(2, os.cpu_count() or 1),
     )
+    found = (*with_environments(probed, environments), *refused)
     devices, owner = processors.assign((f.info for f in found), identity.cpu_model().value)
     return Survey(found, tuple(devices), owner)
 
@@ -102,3 +110,62 @@ def runtimes(virtual: Path | None) -> tuple[tuple[Runtime, ...], tuple[Found, ..
             info = EngineInfo(entry.name, False, entry.fault, entry.name, entry.name, None)
             refused.append(Found(info, runtime))
     return tuple(usable), tuple(refused)
+
+
+def environment_runtimes(environments: tuple[Standing, ...]) -> tuple[Runtime, ...]:
+    """Return the runtimes that are to be probed in the environments that are installed."""
+    refs = {entry.name: entry.ref for entry in registered() if entry.fault is None}
+    found = []
+    for one in environments:
+        row = catalogue.environment(one.name)
+        if row is None or one.installed is None:
+            continue
+        found += [
+            Runtime(
+                name,
+                refs[name],
+                {"only": list(row.providers)},
+                one.installed.python,
+                one.name,
+                one.installed.packages,
+            )
+            for name in row.runtimes
+            if name in refs
+        ]
+    return tuple(found)
+
+
+def with_environments(
+    probed: tuple[Found, ...], environments: tuple[Standing, ...]
+) -> tuple[Found, ...]:
+    """Return what was found, and for each environment of this platform that cannot be asked a
+    line that says why and what to do."""
+    told = [f for f in probed if not _only_elsewhere(f)]
+    for one in environments:
+        row = catalogue.environment(one.name)
+        if row is None or one.installed is not None or not runs_here(row):
+            continue
+        if one.state == "absent":
+            reason = f"not installed; `npumark engines install {one.name}` installs {row.title}"
+        else:
+            reason = f"its environment is {one.state}: {one.why}; {remake(one.name)}"
+        for info in stand_ins(one.name, reason):
+            # What is already known to be here, or to be missing for another reason, stands.
+            if not any(_is_of(f, info) for f in told):
+                runtime = Runtime(info.runtime, "", environment=one.name)
+                told.append(Found(info, runtime, failed=one.state != "absent"))
+    return tuple(told)
+
+
+def _only_elsewhere(found: Found) -> bool:
+    """Say whether a line tells that npumark's own interpreter lacks a runtime that on this
+    platform only environments have: their lines tell of it."""
+    if found.runtime.environment or not not_installed(found.info.reason or ""):
+        return False
+    rows = [r for r in catalogue.PROVIDERS if r.runtime == found.info.id and here() in r.platforms]
+    return bool(rows) and all(row.environment for row in rows)
+
+
+def _is_of(found: Found, missing: EngineInfo) -> bool:
+    """Say whether an engine that was found is of the provider that ``missing`` stands for."""
+    return found.info.id == missing.id or found.info.id.startswith(f"{missing.id}-")

@@ -1,0 +1,188 @@
+"""Environments of engines: where they lie, whether they are whole, what they hold.
+
+``<engines>/<name>/`` is a virtual environment with ``environment.json`` in it, written last, so
+that one without it was never finished. Everything here only reads; ``install`` makes them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform
+import sys
+import sysconfig
+from dataclasses import asdict, dataclass
+from importlib.metadata import distributions
+from pathlib import Path
+from typing import Any, Literal
+
+from npumark import paths
+from npumark.engines import catalogue
+from npumark.engines.catalogue import Environment
+
+FILE = "environment.json"
+SCHEMA = "npumark-environment/1"
+MAKING = ".making-"
+"""Begins the name of a folder in which an environment is being made, or was."""
+
+_MAX_FILE_BYTES = 1 << 20
+
+State = Literal["absent", "installed", "outdated", "broken", "half-made"]
+
+
+@dataclass(frozen=True, slots=True)
+class Seal:
+    """What ``environment.json`` says: what was asked for, and what came of it.
+
+    ``interpreter`` and ``site`` are relative to the environment. ``python`` is a version.
+    """
+
+    name: str
+    requirements: tuple[str, ...]
+    python: str
+    interpreter: str
+    site: str
+    packages: dict[str, str]
+
+    def encode(self) -> bytes:
+        """Return the file's bytes, its own digest among them."""
+        body = {"schema": SCHEMA, **asdict(self)}
+        return _dump({**body, "sha256": hashlib.sha256(_dump(body)).hexdigest()})
+
+
+@dataclass(frozen=True, slots=True)
+class Installed:
+    """An environment that is whole. ``packages`` are the versions that are in it now.
+
+    ``sha256`` is that of ``environment.json``. ``changed`` names the packages that are not what
+    was installed.
+    """
+
+    name: str
+    folder: Path
+    seal: Seal
+    sha256: str
+    packages: dict[str, str]
+
+    @property
+    def python(self) -> str:
+        """The path of its interpreter."""
+        return str(self.folder / self.seal.interpreter)
+
+    @property
+    def changed(self) -> tuple[str, ...]:
+        before, now = self.seal.packages, self.packages
+        return tuple(n for n in sorted({*before, *now}) if before.get(n) != now.get(n))
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How it stands with an environment: ``why`` where it cannot be used, or is out of date."""
+
+    name: str
+    state: State
+    why: str | None = None
+    installed: Installed | None = None
+
+
+def here() -> str:
+    """Return this platform as the catalogue writes it (``linux-x86_64``): the interpreter's own,
+    which on Windows may be another than the machine's."""
+    if sys.platform == "win32":
+        return sysconfig.get_platform().replace("win-", "windows-")
+    machine = platform.machine().lower()
+    if sys.platform == "darwin":
+        return f"macos-{machine}"
+    known = {"amd64": "x86_64", "arm64": "aarch64"}
+    return f"{sys.platform}-{known.get(machine, machine)}"
+
+
+def runs_here(row: Environment) -> bool:
+    return here() in row.platforms
+
+
+def standings(folder: Path | None = None) -> tuple[Standing, ...]:
+    """Return how it stands with every environment: those of the catalogue in its order, then
+    whatever else lies among them. ``folder`` holds them (``paths.engines_dir()`` by default)."""
+    root = folder or paths.engines_dir()
+    known = [row.name for row in catalogue.ENVIRONMENTS]
+    try:
+        others = sorted(p.name for p in root.iterdir() if p.is_dir() and not p.name.startswith("."))
+    except OSError:
+        others = []
+    return tuple(standing(name, root) for name in (*known, *(n for n in others if n not in known)))
+
+
+def standing(name: str, folder: Path | None = None) -> Standing:
+    """Return how it stands with the environment of this name."""
+    root = folder or paths.engines_dir()
+    place = root / name
+    if not place.is_dir():
+        if any(root.glob(f"{MAKING}{name}-*")):
+            return Standing(name, "half-made", "its installation did not come to its end")
+        return Standing(name, "absent")
+    row = catalogue.environment(name)
+    if row is None:
+        return Standing(name, "broken", "this version of npumark has no such environment")
+    try:
+        installed = read(place)
+    except ValueError as fault:
+        return Standing(name, "broken", str(fault))
+    if installed.seal.requirements != row.requirements:
+        why = "it holds other versions than this npumark asks for"
+        return Standing(name, "outdated", why, installed)
+    if installed.changed:
+        why = f"packages in it were changed: {', '.join(installed.changed[:5])}"
+        return Standing(name, "outdated", why, installed)
+    return Standing(name, "installed", None, installed)
+
+
+def read(folder: Path) -> Installed:
+    """Return the environment at ``folder``. Raises ValueError, in a clause, where it is not whole.
+
+    Nothing in it is run: the versions are those that its packages' own metadata give.
+    """
+    try:
+        raw = (folder / FILE).read_bytes()
+    except FileNotFoundError:
+        raise ValueError(f"it has no {FILE}, so it was never finished") from None
+    except OSError as fault:
+        raise ValueError(f"its {FILE} cannot be read: {fault.strerror or fault}") from fault
+    seal = _unseal(raw)
+    if seal.name != folder.name:
+        raise ValueError(f"its {FILE} is of another environment, {seal.name!r:.60}")
+    if not (folder / seal.interpreter).is_file():
+        raise ValueError(f"its interpreter {folder / seal.interpreter} is gone")
+    packages = packages_in(folder / seal.site)
+    gone = [name for name in seal.packages if name not in packages]
+    if gone:
+        raise ValueError(f"packages are gone from it: {', '.join(gone[:5])}")
+    return Installed(folder.name, folder, seal, hashlib.sha256(raw).hexdigest(), packages)
+
+
+def packages_in(site: Path) -> dict[str, str]:
+    """Return the versions of the packages in a folder, by name, sorted."""
+    found = {}
+    for package in distributions(path=[str(site)]):
+        name = package.metadata["Name"]
+        if name:  # what was only half removed has none
+            found[name.lower().replace("_", "-")] = package.version
+    return dict(sorted(found.items()))
+
+
+def _unseal(raw: bytes) -> Seal:
+    """Return what the file says. Raises ValueError where it is not one that npumark wrote."""
+    try:
+        doc: dict[str, Any] = json.loads(raw[:_MAX_FILE_BYTES])
+        digest, whole = doc.pop("sha256"), hashlib.sha256(_dump(doc)).hexdigest()
+        schema = doc.pop("schema")
+        seal = Seal(**{**doc, "requirements": tuple(doc["requirements"])})
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        digest, whole = "", "?"
+    if digest != whole or schema != SCHEMA:
+        raise ValueError(f"its {FILE} is damaged")
+    return seal
+
+
+def _dump(doc: dict[str, Any]) -> bytes:
+    return (json.dumps(doc, indent=1, sort_keys=True) + "\n").encode()

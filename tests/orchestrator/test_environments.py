@@ -1,0 +1,272 @@
+"""How it stands with an environment: read from its own files, nothing in it is run."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from npumark.engines import catalogue
+from npumark.engines.catalogue import ENVIRONMENTS, Environment
+from npumark.orchestrator import environments
+from npumark.orchestrator.discover import Found, Runtime, merge
+from npumark.orchestrator.environments import FILE, Seal, Standing, here, standing, standings
+from npumark.orchestrator.supervisor import Outcome
+from npumark.orchestrator.survey import environment_runtimes, with_environments
+from npumark.worker.protocol import EngineInfo, Result
+
+ROW = next(row for row in ENVIRONMENTS if row.name == "qnn")
+
+
+def make(root: Path, name: str = "qnn", requirements: tuple[str, ...] | None = None) -> Path:
+    """Make what an installed environment looks like from outside."""
+    folder = root / name
+    site = folder / "site"
+    for package, version in {"onnxruntime": "1.31.1", "onnxruntime_qnn": "2.7.0"}.items():
+        info = site / f"{package}-{version}.dist-info"
+        info.mkdir(parents=True)
+        (info / "METADATA").write_text(f"Name: {package}\nVersion: {version}\n")
+    (folder / "python").write_text("")
+    seal = Seal(
+        name,
+        ROW.requirements if requirements is None else requirements,
+        "3.11.7",
+        "python",
+        "site",
+        {"onnxruntime": "1.31.1", "onnxruntime-qnn": "2.7.0"},
+    )
+    (folder / FILE).write_bytes(seal.encode())
+    return folder
+
+
+def test_a_whole_environment_tells_what_it_holds(tmp_path: Path) -> None:
+    folder = make(tmp_path)
+    found = standing("qnn", tmp_path)
+    assert (found.state, found.why) == ("installed", None)
+    assert found.installed is not None
+    assert found.installed.python == str(folder / "python")
+    assert found.installed.packages == {"onnxruntime": "1.31.1", "onnxruntime-qnn": "2.7.0"}
+    assert found.installed.changed == ()
+    assert len(found.installed.sha256) == 64
+    assert standing("ggml", tmp_path) == Standing("ggml", "absent")
+
+
+def test_other_pins_and_changed_packages_are_told_and_still_run(tmp_path: Path) -> None:
+    make(tmp_path, requirements=("onnxruntime==1.0",))
+    old = standing("qnn", tmp_path)
+    assert old.state == "outdated"
+    assert old.installed is not None
+    other = tmp_path / "other"
+    site = make(other) / "site"
+    (site / "onnxruntime_qnn-2.7.0.dist-info" / "METADATA").write_text(
+        "Name: onnxruntime_qnn\nVersion: 2.8.0\n"
+    )
+    changed = standing("qnn", other)
+    assert changed.why == "packages in it were changed: onnxruntime-qnn"
+    assert changed.installed is not None
+    assert changed.installed.packages["onnxruntime-qnn"] == "2.8.0"
+
+
+def edit(folder: Path, **changes: Any) -> None:
+    doc = json.loads((folder / FILE).read_text())
+    (folder / FILE).write_text(json.dumps({**doc, **changes}))
+
+
+@pytest.mark.parametrize(
+    ("damage", "why"),
+    [
+        (lambda f: (f / FILE).unlink(), "never finished"),
+        (lambda f: (f / FILE).write_text("{"), "is damaged"),
+        (lambda f: (f / FILE).write_text("[" * 100_000), "is damaged"),
+        (lambda f: (f / FILE).write_bytes(b"\xff"), "is damaged"),
+        (lambda f: edit(f, python="3.13.0"), "is damaged"),
+        (lambda f: edit(f, sha256=None), "is damaged"),
+        (lambda f: (f / "python").unlink(), "interpreter .*python is gone"),
+        (lambda f: (f / "site" / "onnxruntime-1.31.1.dist-info" / "METADATA").unlink(), "gone"),
+    ],
+)
+def test_damage_is_named(tmp_path: Path, damage: Any, why: str) -> None:
+    damage(make(tmp_path))
+    found = standing("qnn", tmp_path)
+    assert (found.state, found.installed) == ("broken", None)
+    assert re.search(why, found.why or ""), found.why
+
+
+def test_one_that_was_renamed_or_is_unknown_is_broken(tmp_path: Path) -> None:
+    make(tmp_path).rename(tmp_path / "ggml")
+    assert "of another environment" in (standing("ggml", tmp_path).why or "")
+    make(tmp_path, "mine")
+    assert [s.name for s in standings(tmp_path) if s.state == "broken"] == ["ggml", "mine"]
+
+
+def test_a_half_made_one_is_told_from_an_absent_one(tmp_path: Path) -> None:
+    (tmp_path / f"{environments.MAKING}qnn-17").mkdir()
+    assert standing("qnn", tmp_path).state == "half-made"
+    assert standing("ggml", tmp_path).state == "absent"
+
+
+@pytest.mark.parametrize(
+    ("system", "machine", "expected"),
+    [
+        ("linux", "x86_64", "linux-x86_64"),
+        ("linux", "aarch64", "linux-aarch64"),
+        ("darwin", "arm64", "macos-arm64"),
+        ("darwin", "x86_64", "macos-x86_64"),
+    ],
+)
+def test_platforms_are_named_as_in_the_catalogue(
+    monkeypatch: pytest.MonkeyPatch, system: str, machine: str, expected: str
+) -> None:
+    monkeypatch.setattr(sys, "platform", system)
+    monkeypatch.setattr(environments.platform, "machine", lambda: machine)
+    assert here() == expected
+
+
+def test_windows_is_named_by_its_interpreter(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "platform", "win32")
+    monkeypatch.setattr(environments.sysconfig, "get_platform", lambda: "win-arm64")
+    assert here() == "windows-arm64"
+
+
+# What the survey makes of them
+
+
+@pytest.fixture
+def linux(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(environments, "here", lambda: "linux-x86_64")
+    monkeypatch.setattr("npumark.orchestrator.survey.here", lambda: "linux-x86_64")
+
+
+def test_an_installed_environment_is_asked_for_its_own_providers(tmp_path: Path) -> None:
+    folder = make(tmp_path)
+    (runtime,) = environment_runtimes(standings(tmp_path))
+    assert runtime == Runtime(
+        "ort",
+        "npumark.engines.ort:OnnxRuntime",
+        {"only": ["ort-qnn"]},
+        str(folder / "python"),
+        "qnn",
+        {"onnxruntime": "1.31.1", "onnxruntime-qnn": "2.7.0"},
+    )
+
+
+def found(name: str, reason: str | None, environment: str | None = None) -> Found:
+    info = EngineInfo(
+        name, reason is None, reason, name.partition("-")[0], "X", None, environment=environment
+    )
+    return Found(info, Runtime(info.runtime, "x:E", environment=environment))
+
+
+@pytest.mark.usefixtures("linux")
+def test_what_is_not_installed_is_told_with_the_command_that_installs_it(tmp_path: Path) -> None:
+    missing = found("mlx", "ModuleNotFoundError: No module named 'mlx'")
+    told = {f.info.id: f for f in with_environments((missing,), standings(tmp_path))}
+    assert told["ort-qnn-npu"].info.reason == (
+        "not installed; `npumark engines install qnn` installs ONNX Runtime with the QNN plug-in"
+    )
+    assert not told["ort-qnn-npu"].failed
+    assert "npumark engines install mlx" in (told["mlx"].info.reason or "")
+    assert "ort-dml" not in told  # Windows has it
+
+
+@pytest.mark.usefixtures("linux")
+def test_a_broken_environment_is_told_with_the_command_that_makes_it_anew(tmp_path: Path) -> None:
+    (make(tmp_path) / FILE).unlink()
+    (line,) = [f for f in with_environments((), standings(tmp_path)) if f.info.id == "ort-qnn-npu"]
+    assert line.failed
+    assert line.info.environment == "qnn"
+    assert line.info.reason == (
+        "its environment is broken: it has no environment.json, so it was never finished; "
+        "`npumark engines install qnn` makes its environment anew"
+    )
+
+
+@pytest.mark.usefixtures("linux")
+def test_what_npumark_itself_has_needs_no_environment(tmp_path: Path) -> None:
+    own = found("ort-qnn-npu", None)
+    told = with_environments((own,), standings(tmp_path))
+    assert [f for f in told if f.info.id == "ort-qnn-npu"] == [own]
+
+
+def outcome(*engines: EngineInfo, why: str | None = None, log: str = "") -> Outcome:
+    if why:
+        return Outcome("crashed", why, None, -6, 0, 0, log)
+    return Outcome("ok", None, Result("ok", engines=engines), 0, 0, 0, "")
+
+
+OWN, QNN = Runtime("ort", "x:E"), Runtime("ort", "x:E", {}, "/p", "qnn", {})
+
+
+def info(available: bool, reason: str | None = None) -> EngineInfo:
+    return EngineInfo("ort-qnn-npu", available, reason, "ort", "ONNX Runtime", "1")
+
+
+def test_an_engine_that_both_have_belongs_to_npumarks_own_interpreter() -> None:
+    kept, spare = merge(((OWN, outcome(info(True))), (QNN, outcome(info(True)))))
+    assert kept.runtime is OWN
+    assert not spare.info.available
+    assert spare.info.reason == "ort already provides an engine ort-qnn-npu"
+    assert spare.info.environment == "qnn"
+
+
+def test_an_environments_word_counts_where_npumarks_own_interpreter_lacks_it() -> None:
+    (kept,) = merge(((OWN, outcome(info(False, "not installed"))), (QNN, outcome(info(True)))))
+    assert kept.runtime is QNN
+    assert kept.info.available
+
+
+def test_an_environment_that_cannot_do_it_takes_nothing_from_one_that_can() -> None:
+    (kept,) = merge(((OWN, outcome(info(True))), (QNN, outcome(info(False, "no device")))))
+    assert kept.runtime is OWN
+
+
+def test_the_second_of_two_environments_names_the_first() -> None:
+    other = replace(QNN, environment="qnn-2")
+    _, spare = merge(((QNN, outcome(info(True))), (other, outcome(info(True)))))
+    assert spare.info.reason == "the environment qnn already provides an engine ort-qnn-npu"
+
+
+def test_an_environment_whose_runtime_aborts_is_one_line_with_the_fix() -> None:
+    log = "loading\nFatal Python error: Aborted\n\nCurrent thread\n  File x\n"
+    (line,) = merge(((QNN, outcome(why="the worker died: SIGABRT", log=log)),))
+    assert line.failed
+    assert line.info.id == "ort-qnn-npu"
+    assert line.info.reason == (
+        "the worker died: SIGABRT (it last wrote: loading); "
+        "`npumark engines install qnn` makes its environment anew"
+    )
+
+
+def test_a_missing_module_is_a_fault_in_an_environment_that_was_made_for_it() -> None:
+    why = "ModuleNotFoundError: No module named 'onnxruntime_qnn'"
+    (line,) = merge(((QNN, outcome(why=why)),))
+    assert line.failed
+    (own,) = merge(((OWN, outcome(why="ModuleNotFoundError: No module named 'onnxruntime'")),))
+    assert not own.failed
+
+
+def test_every_environment_serves_providers_that_name_it_or_are_served_elsewhere_too() -> None:
+    names = {row.name for row in ENVIRONMENTS}
+    assert len(names) == len(ENVIRONMENTS)
+    for row in ENVIRONMENTS:
+        check_row(row)
+    for provider in catalogue.PROVIDERS:
+        assert provider.environment is None or provider.environment in names
+
+
+def check_row(row: Environment) -> None:
+    assert row.platforms
+    assert row.name == row.name.lower()
+    assert os.sep not in row.name
+    for name in row.providers:
+        provider = catalogue.provider(name)
+        assert provider is not None, name
+        assert provider.runtime in row.runtimes
+    for requirement in row.requirements:
+        assert "==" in requirement, requirement

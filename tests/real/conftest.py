@@ -1,0 +1,84 @@
+"""Real runtimes in environments of their own, and workers in them through the product's own path.
+
+`python3 tool/dev.py test` installs what this platform has into `.venv-engines`; without it, and
+without NPUMARK_ENGINES, these tests skip and say what to install.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from npumark.orchestrator.environments import standing
+from npumark.orchestrator.interrupts import Interrupts
+from npumark.orchestrator.supervisor import Outcome, supervise
+from npumark.paths import ENGINES_VARIABLE, engines_dir
+from npumark.policy import load_policy
+from npumark.worker.protocol import Job
+
+ROOT = Path(__file__).parents[2]
+ENGINES = ROOT / ".venv-engines"
+SWIFTSHADER = ROOT / ".venv-swiftshader" / "vk_swiftshader_icd.json"
+
+
+def engines_folder() -> Path:
+    """Return where environments are looked for: NPUMARK_ENGINES, or this checkout's own."""
+    return engines_dir() if os.environ.get(ENGINES_VARIABLE) else ENGINES
+
+
+@pytest.fixture(scope="session")
+def engine_environment() -> Callable[[str], str]:
+    """Return the interpreter of an environment by its name, or skip, saying what to install."""
+
+    def find(name: str) -> str:
+        found = standing(name, engines_folder())
+        if found.installed is None:
+            pytest.skip(
+                f"needs the environment {name} ({found.why or found.state}): "
+                f"`python3 tool/dev.py test` installs it, or "
+                f"`NPUMARK_ENGINES={engines_folder()} npumark engines install {name}`"
+            )
+        return found.installed.python
+
+    return find
+
+
+@pytest.fixture(scope="session")
+def run_worker(
+    engine_environment: Callable[[str], str],
+) -> Callable[..., Outcome]:
+    """Return a function that carries a job out in a worker, as a run does, and returns its end.
+
+    ``environment`` names the one it runs in (it skips without it); null is npumark's own.
+    ``environ`` adds variables to the worker's.
+    """
+
+    def run(
+        job: Job, environment: str | None = None, environ: dict[str, str] | None = None
+    ) -> Outcome:
+        limits = load_policy().worker
+        return supervise(
+            job,
+            limits=limits,
+            deadline_s=limits.attempt_deadline_s,
+            interrupts=Interrupts(),
+            marker=f"test-{os.getpid()}",
+            python=engine_environment(environment) if environment else None,
+            environ={**os.environ, **(environ or {})},
+        )
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def swiftshader() -> dict[str, str]:
+    """Return the variables that make Vulkan find the software adapter, or skip."""
+    if not SWIFTSHADER.is_file():
+        pytest.skip(
+            "needs SwiftShader, a Vulkan adapter in software: `python3 tool/dev.py test` fetches "
+            "it where Debian's package tools are"
+        )
+    return {"VK_ICD_FILENAMES": str(SWIFTSHADER)}

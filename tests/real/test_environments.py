@@ -1,0 +1,29 @@
+"""Every environment that is installed for the tests answers a probe, in its own interpreter."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from npumark.engines import catalogue
+from npumark.engines.registry import registered
+from npumark.orchestrator.environments import runs_here
+from npumark.orchestrator.supervisor import Outcome
+from npumark.worker.protocol import Job
+
+HERE = [row.name for row in catalogue.ENVIRONMENTS if runs_here(row)]
+
+
+@pytest.mark.parametrize("name", HERE)
+def test_an_installed_environment_answers(
+    name: str, run_worker: Callable[..., Outcome], engine_environment: Callable[[str], str]
+) -> None:
+    row = catalogue.environment(name)
+    assert row is not None
+    engine_environment(name)
+    refs = {entry.name: entry.ref for entry in registered()}
+    for runtime in row.runtimes:
+        job = Job("probe", refs[runtime], options={"only": list(row.providers)})
+        out = run_worker(job, name)
+        assert out.status in ("ok", "unsupported"), (out.why, out.log_tail)
