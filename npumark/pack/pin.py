@@ -8,7 +8,7 @@ from npumark.pack.manifest import Manifest
 
 SUITE_NAME: Final = "npumark-open"
 SUITE_VERSION: Final = "1.0.0"
-PINNED_MANIFEST_SHA256: Final = "12d190750b4e02c9f9ac05ead436cb9bcc0cd339e1d2873493fc83ad4e4566b9"
+PINNED_MANIFEST_SHA256: Final = "7b2810123e69cde1560dbc5524256259aa37b46d33b3870f311f26f55c0eaaf4"
 
 
 def is_pinned(manifest: Manifest) -> bool:

@@ -45,7 +45,7 @@ def build(shipped: Path) -> dict[str, Any]:
         with tempfile.TemporaryDirectory(prefix="npumark-peak-") as temporary:
             root = Path(temporary)
             files += [_made(entry, root, shipped) for entry in entries]
-            passed = {e.id: _passes(chain, e, root) for e in graphs.ENCODINGS}
+            passed = {e.id: passes(chain, e, root) for e in graphs.ENCODINGS}
         workloads.append(_workload(chain, tier, passed))
     return {"files": files, "workloads": workloads}
 
@@ -119,8 +119,11 @@ def _made(file: PackFile, root: Path, shipped: Path) -> dict[str, Any]:
     return entry
 
 
-def _passes(chain: Chain, encoding: graphs.Encoding, root: Path) -> bool:
-    """Say whether a variant reaches the peak gate on ONNX Runtime's CPU when built."""
+def passes(chain: Chain, encoding: graphs.Encoding, root: Path) -> bool:
+    """Say whether a variant reaches the peak gate on ONNX Runtime's CPU when built.
+
+    ``root`` holds the chain's folder with graph, weights, inputs and references.
+    """
     folder = root / chain.workload
     shape = (-1, chain.rows, chain.width)
     inputs = np.fromfile(folder / "inputs.f32", "<f4").reshape(shape)
@@ -168,11 +171,12 @@ def _workload(chain: Chain, tier: Tier, passed: dict[str, bool]) -> dict[str, An
                 "bounds": {"snr_db": load_policy().gates.peak_snr_db},
             }
         },
-        "variants": [_variant(chain, encoding, passed) for encoding in graphs.ENCODINGS],
+        "variants": [variant(chain, encoding, passed) for encoding in graphs.ENCODINGS],
     }
 
 
-def _variant(chain: Chain, encoding: graphs.Encoding, passed: dict[str, bool]) -> dict[str, Any]:
+def variant(chain: Chain, encoding: graphs.Encoding, passed: dict[str, bool]) -> dict[str, Any]:
+    """Return the manifest's entry of one encoding; ``passed`` says which reached the gate."""
     graph = f"{chain.workload}/{encoding.id}.onnx"
 
     def tensor(name: str) -> dict[str, Any]:

@@ -1,11 +1,13 @@
-"""A peak chain as ONNX, in four encodings over three weight files.
+"""A peak chain as ONNX, in five encodings over three weight files.
 
 INT8 puts a quantise-dequantise pair on every activation and a dequantise on every weight,
 where runtimes look for them: after ReLU the quantised range starts at zero, so that ReLU
 itself becomes the clipping of the integer result. ``int8-u8s8`` has unsigned activations with
 zero point 0, ``int8-s8s8`` the same numbers shifted to signed ones with zero point -128; a
 zero point of 0 with signed values would leave ReLU standing and the products in floating
-point. The first input is signed, so its range is centred. Outputs are float32.
+point. ``int8-a16w8`` has unsigned activations of 16 bits over the same weights, which NPUs
+multiply as integers too; 16-bit pairs are ONNX's own from opset 21 on. The first input is
+signed, so its range is centred. Outputs are float32.
 """
 
 from __future__ import annotations
@@ -23,13 +25,16 @@ from npumark.pack.seeded import Chain
 
 OPSET = 17
 IR_VERSION = 8
+OPSET_16_BITS = 21
+IR_VERSION_16_BITS = 10
 LEVELS = 255
 """Steps of an 8-bit range: an activation scale is the calibrated range over this."""
 
 
 @dataclass(frozen=True)
 class Encoding:
-    """One variant of a chain: ``io`` is the type of its input and output."""
+    """One variant of a chain: ``io`` is the type of its input and output, ``activation`` that of
+    its quantised activations."""
 
     id: str
     format: str
@@ -45,6 +50,8 @@ ENCODINGS = (
     Encoding("int8-s8s8", "INT8", "int8", "float32", "int8"),
 )
 
+A16W8 = Encoding("int8-a16w8", "INT8", "int8", "float32", "uint16")
+
 
 def graph(chain: Chain, encoding: Encoding) -> onnx.ModelProto:
     """Return the model of one encoding; its weights are external data beside it."""
@@ -59,19 +66,29 @@ def graph(chain: Chain, encoding: Encoding) -> onnx.ModelProto:
         [helper.make_tensor_value_info("y", io, shape)],
         builder.initializers,
     )
+    wide = encoding.activation == "uint16"
     return helper.make_model(
         proto,
-        opset_imports=[helper.make_opsetid("", OPSET)],
-        ir_version=IR_VERSION,
+        opset_imports=[helper.make_opsetid("", OPSET_16_BITS if wide else OPSET)],
+        ir_version=IR_VERSION_16_BITS if wide else IR_VERSION,
         producer_name="npumark",
     )
 
 
 @cache
-def activation_scales(chain: Chain) -> tuple[np.float32, ...]:
-    """Return the scale of the input (centred range) and of every layer's output (from zero)."""
+def activation_scales(chain: Chain, levels: int = LEVELS) -> tuple[np.float32, ...]:
+    """Return the scale of the input (centred range) and of every layer's output (from zero).
+
+    ``levels`` is the number of steps that the calibrated range is divided into.
+    """
     peaks = seeded.activation_peaks(chain, peak_files.CALIBRATION)
-    return (np.float32(2 * peaks[0] / LEVELS), *(np.float32(p / LEVELS) for p in peaks[1:]))
+    return (np.float32(2 * peaks[0] / levels), *(np.float32(p / levels) for p in peaks[1:]))
+
+
+def steps(activation: str) -> int:
+    """Return the number of steps in the range of an integer type: 255, or 65535."""
+    limits = np.iinfo(activation)
+    return int(limits.max) - int(limits.min)
 
 
 class _Builder:
@@ -85,8 +102,9 @@ class _Builder:
         ]
 
     def chain_of_layers(self) -> None:
-        quantised = self.encoding.activation is not None
-        scales = activation_scales(self.chain) if quantised else ()
+        kind = self.encoding.activation
+        quantised = kind is not None
+        scales = activation_scales(self.chain, steps(kind)) if kind is not None else ()
         value = self._quantised("x", scales[0], centred=True) if quantised else "x"
         for layer in range(self.chain.layers):
             last = layer == self.chain.layers - 1
@@ -110,7 +128,7 @@ class _Builder:
     ) -> str:
         kind = np.dtype(self.encoding.activation)
         lowest = int(np.iinfo(kind).min)
-        point = lowest + (LEVELS + 1) // 2 if centred else lowest
+        point = lowest + (steps(kind.name) + 1) // 2 if centred else lowest
         step = self._constant(f"{value}.scale", np.asarray(scale))
         zero = self._constant(f"{value}.zero", np.asarray(point, kind))
         q = self._node("QuantizeLinear", [value, step, zero], f"{value}.q")
