@@ -109,6 +109,13 @@ def _unpack_u8(file: PackFile, source: Source, out: BinaryIO) -> None:
     out.write(pixels.decode_u8(packed, tuple(file.args["shape"])))
 
 
+def _litert_model(file: PackFile, source: Source, out: BinaryIO) -> None:
+    from npumark.pack import litert_model
+
+    structure, weights = (source.root / need for need in file.needs)
+    litert_model.write_model(structure, weights, out)
+
+
 RECIPES: dict[str, Recipe] = {
     "copy": _copy,
     "peak-weights": _peak_weights,
@@ -116,4 +123,5 @@ RECIPES: dict[str, Recipe] = {
     "peak-references": _peak_references,
     "network-weights": _network_weights,
     "unpack-u8": _unpack_u8,
+    "litert-model": _litert_model,
 }
