@@ -8,6 +8,7 @@ A marked part lies between ``<!-- generated: NAME -->`` and ``<!-- end generated
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 import sys
@@ -114,6 +115,17 @@ def workload_table() -> str:
     return "\n".join(lines) + "\n"
 
 
+def _engine_docs() -> Any:
+    # Beside this script and on no other path: found by file, whoever loads this one.
+    path = Path(__file__).with_name("engine_docs.py")
+    spec = importlib.util.spec_from_file_location("engine_docs", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
 def sample_engine() -> str:
     """Return the sample plug-in that the tests install: its project file and its module."""
     parts = []
@@ -127,6 +139,9 @@ PARTS: dict[str, Callable[[], str]] = {
     "policy": policy_table,
     "workloads": workload_table,
     "sample-engine": sample_engine,
+    "engines": lambda: _engine_docs().engine_table(),
+    "providers": lambda: _engine_docs().provider_sections(),
+    "environments": lambda: _engine_docs().environment_table(),
 }
 
 
