@@ -20,6 +20,13 @@ def engines(incomplete: str) -> list[str]:
     return sorted(e for e in _USUAL_ENGINES if e.startswith(incomplete))
 
 
+def environments(incomplete: str) -> list[str]:
+    """Return the names of engine environments that start with ``incomplete``."""
+    from npumark.engines.catalogue import ENVIRONMENTS
+
+    return [row.name for row in ENVIRONMENTS if row.name.startswith(incomplete)]
+
+
 def ladders(incomplete: str) -> list[str]:
     """Return the ladders' names that start with ``incomplete``."""
     return [name for name in LADDERS if name.startswith(incomplete)]

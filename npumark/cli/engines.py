@@ -1,27 +1,35 @@
-"""``npumark engines``: what can be measured here, and why the rest cannot."""
+"""``npumark engines``: what can be measured here, why the rest cannot, and how to get more."""
 
 from __future__ import annotations
 
+import contextlib
+import sys
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from npumark.cli import output
+from npumark.cli import complete, output
 
 if TYPE_CHECKING:
+    from npumark.orchestrator.environments import Standing
+    from npumark.orchestrator.install import Made
     from npumark.record.model import Processor
     from npumark.worker.protocol import EngineInfo
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
+JsonOption = Annotated[
+    bool, typer.Option("--json", help="Put one JSON document on standard output.")
+]
 
-@app.command()
+
+@app.callback(invoke_without_command=True)
 def engines(
-    json: Annotated[
-        bool, typer.Option("--json", help="Put one JSON document on standard output.")
-    ] = False,
+    context: typer.Context,
+    json: JsonOption = False,
     virtual: Annotated[
         Path | None,
         typer.Option("--virtual", metavar="SCRIPT", hidden=True, help="List virtual engines."),
@@ -30,9 +38,11 @@ def engines(
     """List every engine: those that work here, and why each other one does not.
 
     Each runtime runs a one-node model on each of its devices in a process of its own: what a
-    runtime lists is not always what works.
+    runtime lists is not always what works. Runtimes that cannot share an interpreter live in
+    environments of their own, which `npumark engines install` lists and makes.
     """
-    import sys
+    if context.invoked_subcommand is not None:
+        return
 
     from npumark.orchestrator.survey import survey
     from npumark.report.engines import render_engines
@@ -48,9 +58,128 @@ def engines(
         output.put(render_engines(found.infos, processors, page_of(sys.stdout)))
 
 
+@app.command()
+def install(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[NAME]...", autocompletion=complete.environments),
+    ] = None,
+    json: JsonOption = False,
+) -> None:
+    """Make the environment of each NAME, or list those there are.
+
+    An environment holds pinned packages beside npumark's own, under the data folder or in
+    NPUMARK_ENGINES. pip fetches them from where it is set up to; NPUMARK_MIRROR names a folder
+    of wheels, or a URL, that is searched first. What is installed and up to date stays as it is.
+    """
+    from npumark import paths
+    from npumark.orchestrator.environments import size_of, standings
+    from npumark.orchestrator.install import install as make
+    from npumark.report.environments import render_environments, render_made
+    from npumark.report.page import page_of
+
+    if names:
+        made = []
+        for name in dict.fromkeys(names):
+            with _progress(name) as tell:
+                made.append(make(name, tell))
+            if not json:
+                held = size_of(made[-1].standing)
+                output.put(render_made(made[-1], held, page_of(sys.stdout)))
+        if json:
+            output.put_json({"environments": [_made(m) for m in made]})
+        return
+    found = standings()
+    sizes = {s.name: size_of(s) for s in found if s.installed}
+    folder = str(paths.engines_dir())
+    if json:
+        listed = [_environment(s, sizes.get(s.name)) for s in found]
+        output.put_json({"folder": folder, "environments": listed})
+    else:
+        output.put(render_environments(found, sizes, folder, page_of(sys.stdout)))
+
+
+@app.command()
+def remove(
+    names: Annotated[
+        list[str], typer.Argument(metavar="NAME...", autocompletion=complete.environments)
+    ],
+    json: JsonOption = False,
+) -> None:
+    """Remove the environment of each NAME."""
+    from npumark.orchestrator.install import remove as take_away
+
+    removed = {name: take_away(name) for name in dict.fromkeys(names)}
+    if json:
+        output.put_json({"removed": [name for name, there in removed.items() if there]})
+        return
+    for name, there in removed.items():
+        output.put(f"{name} is removed\n" if there else f"{name} was not installed\n")
+
+
 def _document(info: EngineInfo, processor: Processor | None) -> dict[str, Any]:
     """Return what a script may know of an engine; hardware keys and probe options stay out."""
     known = asdict(info)
     known.pop("options")
     known["processor"] = processor and {"role": processor.role, "name": processor.name}
     return known
+
+
+def _environment(standing: Standing, held: int | None) -> dict[str, Any]:
+    from npumark.engines import catalogue
+    from npumark.orchestrator.environments import runs_here
+
+    row = catalogue.environment(standing.name)
+    whole = standing.installed
+    return {
+        "name": standing.name,
+        "title": row.title if row else None,
+        "note": row.note if row else None,
+        "requirements": list(row.requirements) if row else None,
+        "for_this_computer": bool(row and runs_here(row)),
+        "state": standing.state,
+        "why": standing.why,
+        "bytes": held,
+        "python": whole.seal.python if whole else None,
+        "packages": whole.packages if whole else None,
+        "sha256": whole.sha256 if whole else None,
+    }
+
+
+def _made(made: Made) -> dict[str, Any]:
+    from npumark.orchestrator.environments import size_of
+
+    return {
+        **_environment(made.standing, size_of(made.standing)),
+        "already": made.already,
+        "engines": [
+            {"id": f.info.id, "available": f.info.available, "reason": f.info.reason}
+            for f in made.engines
+        ],
+    }
+
+
+@contextlib.contextmanager
+def _progress(name: str) -> Iterator[Callable[[str], None]]:
+    """Tell on stderr what is being done and for how long: one line that changes where that is a
+    terminal, plain lines elsewhere."""
+    import time
+
+    from npumark.orchestrator.pip import elapsed
+
+    if not sys.stderr.isatty():
+        began = time.monotonic()
+
+        def say(doing: str) -> None:
+            with contextlib.suppress(OSError, ValueError):  # nobody reads; the work goes on
+                print(f"{name}: {doing} ({elapsed(began)})", file=sys.stderr, flush=True)
+
+        yield say
+        return
+    from rich.console import Console
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(name, total=None)
+        yield lambda doing: bar.update(task, description=f"{name}: {doing}")

@@ -118,8 +118,8 @@ def standing(name: str, folder: Path | None = None) -> Standing:
     root = folder or paths.engines_dir()
     place = root / name
     if not place.is_dir():
-        if any(root.glob(f"{MAKING}{name}-*")):
-            return Standing(name, "half-made", "its installation did not come to its end")
+        if any(root.glob(f"{MAKING}{name}.*")):
+            return Standing(name, "half-made", "its installation has not come to its end")
         return Standing(name, "absent")
     row = catalogue.environment(name)
     if row is None:
@@ -160,12 +160,20 @@ def read(folder: Path) -> Installed:
     return Installed(folder.name, folder, seal, hashlib.sha256(raw).hexdigest(), packages)
 
 
+def size_of(found: Standing) -> int:
+    """Return the bytes of an installed environment's files, 0 where it is not installed."""
+    if found.installed is None:
+        return 0
+    files = (p for p in found.installed.folder.rglob("*") if not p.is_symlink())
+    return sum(p.stat().st_size for p in files if p.is_file())
+
+
 def packages_in(site: Path) -> dict[str, str]:
-    """Return the versions of the packages in a folder, by name, sorted."""
+    """Return the versions of the packages in a folder, by name, sorted; without the installer."""
     found = {}
     for package in distributions(path=[str(site)]):
         name = package.metadata["Name"]
-        if name:  # what was only half removed has none
+        if name and name != "pip":  # what was only half removed has none
             found[name.lower().replace("_", "-")] = package.version
     return dict(sorted(found.items()))
 

@@ -1,4 +1,5 @@
-"""One measurement at a time on a machine: a second one would slow the first and itself.
+"""One measurement at a time on a machine: a second one would slow the first and itself, and so
+would an installation, which changes what the first one runs besides.
 
 The operating system's file lock decides and dies with its holder; a JSON file beside it only
 names the holder to whoever waits. What a killed holder left behind (workers that still run)
@@ -41,7 +42,7 @@ def measuring(command: str, folder: Path | None = None) -> Iterator[Holder]:
     """Hold the machine's measuring lock; ``command`` is how the holder is shown to others.
 
     ``folder`` is where the lock lives (the data folder by default). Raises SetupError naming
-    the holder where another measurement runs, or saying why the lock cannot be made.
+    the holder where another one is at work, or saying why the lock cannot be made.
     """
     place = paths.make(folder or paths.data_dir())
     lock = FileLock(place / _LOCK)
@@ -87,11 +88,11 @@ def _end_leftovers(previous: Holder | None) -> None:
 def _taken(holder: Holder | None) -> SetupError:
     if holder is None:
         return SetupError(
-            "another measurement is running on this machine",
+            "npumark is at work on this machine already",
             "Wait for it to end, or stop it.",
         )
     return SetupError(
-        f"another measurement is running on this machine: `{holder.command}`, "
+        f"npumark is at work on this machine already: `{holder.command}`, "
         f"process {holder.pid}, since {holder.since}",
         "Wait for it to end, or stop it.",
     )

@@ -106,7 +106,7 @@ def test_one_that_was_renamed_or_is_unknown_is_broken(tmp_path: Path) -> None:
 
 
 def test_a_half_made_one_is_told_from_an_absent_one(tmp_path: Path) -> None:
-    (tmp_path / f"{environments.MAKING}qnn-17").mkdir()
+    (tmp_path / f"{environments.MAKING}qnn.17").mkdir()
     assert standing("qnn", tmp_path).state == "half-made"
     assert standing("ggml", tmp_path).state == "absent"
 

@@ -59,7 +59,10 @@ def test_a_second_measurement_is_refused_and_the_holder_named(tmp_path: Path) ->
 def test_a_holder_that_cannot_be_named_still_holds(tmp_path: Path) -> None:
     with holder(tmp_path):
         (tmp_path / "measuring.json").write_text('{"pid": ')
-        with pytest.raises(SetupError, match="another measurement"), measuring("x", tmp_path):
+        with (
+            pytest.raises(SetupError, match="at work on this machine already"),
+            measuring("x", tmp_path),
+        ):
             pass
 
 
