@@ -24,8 +24,9 @@ from npumark.worker.protocol import EngineInfo, Job
 class Runtime:
     """A registered engine class: its name, ``module:Class`` and the options of its probe.
 
-    Where it lives in an ``environment`` of its own, ``python`` is that one's interpreter and
-    ``packages`` are the versions it holds; they are null and empty for npumark's own.
+    Where it lives in an ``environment`` of its own, ``python`` is that one's interpreter,
+    ``python_version`` its version, ``packages`` are the versions it holds and ``sha256`` is that
+    of its ``environment.json``; they are null and empty for npumark's own.
     """
 
     name: str
@@ -34,6 +35,19 @@ class Runtime:
     python: str | None = None
     environment: str | None = None
     packages: dict[str, str] = field(default_factory=dict)
+    python_version: str | None = None
+    sha256: str | None = None
+
+    def held(self) -> dict[str, Any] | None:
+        """Return what its environment holds, as a record tells it; null for npumark's own."""
+        if self.environment is None:
+            return None
+        return {
+            "name": self.environment,
+            "python": self.python_version,
+            "packages": self.packages,
+            "sha256": self.sha256,
+        }
 
 
 @dataclass(frozen=True, slots=True)

@@ -91,7 +91,7 @@ def begin(
         "suite": suite.model_dump(mode="json"),
         "environment": environment.model_dump(mode="json"),
         "threads": threads,
-        "state": resume.state_now(prepared.manifest, prepared.policy, prepared.survey.infos),
+        "state": resume.state_now(prepared.manifest, prepared.policy, prepared.survey.found),
     }
     unborn = RunFolder(root / f".{run_id}")
     try:
@@ -250,7 +250,7 @@ def reopen(
     header = told.header
     try:
         used = _used(plan)
-        state = resume.state_now(manifest, policy, survey.infos)
+        state = resume.state_now(manifest, policy, survey.found)
         changed = resume.changes(header["state"], state, used)
         clock = _clock(told, rebooted="boot" in changed)
         at_ns = max(clock.now_ns(), told.last_ns)
@@ -340,7 +340,8 @@ def _found(doc: Mapping[str, Any]) -> Found:
 def _engine_records(
     found: Iterable[Found], owner: Mapping[str, str], thread_count: int
 ) -> tuple[EngineRecord, ...]:
-    return tuple(engine_facts(f.info, owner[f.info.id], {"threads": thread_count}) for f in found)
+    requested = {"threads": thread_count}
+    return tuple(engine_facts(f.info, owner[f.info.id], requested, f.runtime.held()) for f in found)
 
 
 def _used(plan: tuple[Planned, ...]) -> set[str]:

@@ -10,17 +10,17 @@ from typing import Any
 
 import npumark
 from npumark.machine import identity, power
+from npumark.orchestrator.discover import Found
 from npumark.orchestrator.request import RunRequest
 from npumark.pack.manifest import Manifest
 from npumark.policy import Policy
 from npumark.score.planned import Planned
-from npumark.worker.protocol import EngineInfo
 
 _PATHS = ("out", "manifest", "virtual")
 _LISTS = ("engines", "workloads", "variants", "argv")
 
 
-def state_now(manifest: Manifest, policy: Policy, engines: Iterable[EngineInfo]) -> dict[str, Any]:
+def state_now(manifest: Manifest, policy: Policy, engines: Iterable[Found]) -> dict[str, Any]:
     """Return what two parts of a run must share: boot, versions, power state, pack, policy."""
     return {
         "boot": identity.boot().value,
@@ -30,9 +30,14 @@ def state_now(manifest: Manifest, policy: Policy, engines: Iterable[EngineInfo])
         "npumark": npumark.__version__,
         "python": sys.version.split()[0],
         "engines": {
-            e.id: {"version": e.version, "versions": dict(e.versions), "device": e.processor}
-            for e in engines
-            if e.available
+            f.info.id: {
+                "version": f.info.version,
+                "versions": dict(f.info.versions),
+                "device": f.info.processor,
+                "environment": f.runtime.held(),
+            }
+            for f in engines
+            if f.info.available
         },
     }
 

@@ -128,6 +128,8 @@ def environment_runtimes(environments: tuple[Standing, ...]) -> tuple[Runtime, .
                 one.installed.python,
                 one.name,
                 one.installed.packages,
+                one.installed.seal.python,
+                one.installed.sha256,
             )
             for name in row.runtimes
             if name in refs

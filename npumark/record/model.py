@@ -243,8 +243,20 @@ class Peak(Model):
     counted: int
 
 
+class EngineEnvironment(Model):
+    """The environment of its own that an engine lives in: its interpreter's version, and what it
+    held when the run began. ``sha256`` is that of its ``environment.json``."""
+
+    name: str
+    python: str
+    packages: dict[str, str]
+    sha256: str
+
+
 class EngineRecord(Model):
-    """One engine of the run: what it is (from its probe) and the figures derived for it."""
+    """One engine of the run: what it is (from its probe) and the figures derived for it.
+
+    ``environment`` is null where it lives in npumark's own interpreter (see ``tool``)."""
 
     id: str
     runtime: str
@@ -256,6 +268,7 @@ class EngineRecord(Model):
     emulated: bool
     virtual: bool
     local_only: bool
+    environment: EngineEnvironment | None = None
     peak: Peak | None
     delivered: Delivered | None
     high_accuracy: Delivered | None

@@ -13,6 +13,7 @@ from npumark.pack.manifest import Manifest
 from npumark.policy import Policy
 from npumark.record.model import (
     Attempt,
+    EngineEnvironment,
     EngineRecord,
     Entry,
     Environment,
@@ -78,10 +79,16 @@ class Derived:
         return {name: getattr(self, name) for name in self.__slots__}
 
 
-def engine_facts(info: EngineInfo, processor: str, requested: dict[str, Any]) -> EngineRecord:
+def engine_facts(
+    info: EngineInfo,
+    processor: str,
+    requested: dict[str, Any],
+    environment: dict[str, Any] | None = None,
+) -> EngineRecord:
     """Return an engine's record from its probe, before any figure is derived.
 
-    ``processor`` is the run-local id of the device, ``requested`` what attempts ask of it.
+    ``processor`` is the run-local id of the device, ``requested`` what attempts ask of it,
+    ``environment`` what its environment holds, null where it lives in npumark's own.
     """
     return EngineRecord(
         id=info.id,
@@ -94,6 +101,7 @@ def engine_facts(info: EngineInfo, processor: str, requested: dict[str, Any]) ->
         emulated=info.emulated,
         virtual=info.virtual,
         local_only=info.local_only,
+        environment=EngineEnvironment.model_validate(environment) if environment else None,
         peak=None,
         delivered=None,
         high_accuracy=None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from npumark.orchestrator.discover import Found, Runtime
 from npumark.orchestrator.request import RunRequest
 from npumark.orchestrator.resume import (
     changes,
@@ -16,8 +18,12 @@ from npumark.orchestrator.resume import (
     plan_to_json,
     request_from_json,
     request_to_json,
+    state_now,
 )
+from npumark.pack.manifest import load_manifest
+from npumark.policy import load_policy
 from npumark.score.planned import Planned
+from npumark.worker.protocol import EngineInfo
 
 STATE: dict[str, Any] = {
     "boot": "b",
@@ -43,6 +49,25 @@ def test_only_engines_of_the_plan_matter() -> None:
     now = {**STATE, "engines": {"a-cpu": {"version": "1"}}}
     assert changes(STATE, now, ["a-cpu"]) == []
     assert changes(STATE, now, ["a-cpu", "b-gpu"]) == ["engine b-gpu"]
+
+
+def test_an_engine_in_another_environment_is_another_engine() -> None:
+    found = Found(
+        EngineInfo("a-cpu", True, None, "a", "A", "1"),
+        Runtime("a", "a:E", {}, "/p", "env", {"a": "1.0"}, "3.11.7", "0" * 64),
+    )
+    manifest, policy = load_manifest(), load_policy()
+    state = {**state_now(manifest, policy, [found]), "boot": "b"}
+    others: list[dict[str, Any]] = [
+        {"packages": {"a": "1.1"}},
+        {"python_version": "3.12.1"},
+        {"environment": None},
+    ]
+    assert changes(state, state, ["a-cpu"]) == []
+    for other in others:
+        moved = replace(found, runtime=replace(found.runtime, **other))
+        now = {**state_now(manifest, policy, [moved]), "boot": "b"}
+        assert changes(state, now, ["a-cpu"]) == ["engine a-cpu"]
 
 
 def test_an_unknown_boot_is_not_the_same_boot() -> None:
