@@ -1,14 +1,12 @@
-"""ONNX Runtime: one engine per execution provider's device; so far its own CPU provider.
+"""ONNX Runtime: one engine for each device of each execution provider.
 
 What each choice is for:
 
 - Inputs and outputs are bound once to NumPy arrays of ours (a CPU OrtValue made from an array
-  shares its memory), so that a call copies nothing but what the timed loop copies.
-- ``session.intra_op.allow_spinning`` stays at the runtime's default, on: it is what
-  applications get, and no thread of ours competes with the spinning ones during a call.
-- ``session.qdq_matmulnbits_accuracy_level`` 1 keeps weight-only graphs weight-only; without it
-  their activations are silently quantised to 8 bits on the fly.
-- Only the providers of the engine's row are registered, and the profile must show no other.
+  shares its memory), so that a call copies nothing but what the timed loop copies, and does not
+  return before an output of a device that works behind the call has been read back.
+- What a provider is told is in ort_options, how it is bound to a device in ort_session, what a
+  probe finds in ort_probe.
 """
 
 from __future__ import annotations
@@ -18,49 +16,22 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import psutil
 
 from npumark.engines.base import Array, Engine, LoadRequest, Session
 from npumark.engines.buffers import aligned
-from npumark.engines.one_node import SHAPE, one_node_model
+from npumark.engines.catalogue import Provider
+from npumark.engines.ort_options import published, session_config
+from npumark.engines.ort_probe import probe_engines
 from npumark.engines.ort_profile import Profile, formats, prove, read_profile
-from npumark.errors import EngineError, Unsupported, WrongDevice
+from npumark.engines.ort_session import assigned_nodes, open_session, requested_provider
+from npumark.engines.ort_wheels import installed_wheels
+from npumark.errors import EngineError
 from npumark.policy import load_policy
 from npumark.worker.protocol import EngineInfo, Observed, Placement
-
-
-@dataclass(frozen=True, slots=True)
-class Target:
-    """One row of the table of engines: a provider, and what it measures by default."""
-
-    id: str
-    role: str
-    providers: tuple[str, ...]
-    variants: tuple[str, ...]
-    extra_variants: tuple[str, ...]
-
-
-TARGETS = (
-    Target(
-        id="ort-cpu",
-        role="CPU",
-        providers=("CPUExecutionProvider",),
-        variants=("fp32", "fp16", "w8", "int8-u8s8"),
-        # Signed activations become the same kernels, after a conversion at load.
-        extra_variants=("int8-s8s8",),
-    ),
-)
-
-CONFIG = {
-    "session.intra_op.allow_spinning": "1",
-    "session.inter_op.allow_spinning": "1",
-    "session.qdq_matmulnbits_accuracy_level": "1",
-}
 
 
 class OnnxRuntime(Engine):
@@ -78,18 +49,15 @@ class OnnxRuntime(Engine):
         onnxruntime.set_default_logger_severity(3)
 
     def _probe(self, options: dict[str, Any]) -> tuple[EngineInfo, ...]:
-        del options
-        import onnxruntime
-
-        listed = onnxruntime.get_available_providers()
-        return tuple(_describe(target, listed) for target in TARGETS)
+        only = options.get("only")
+        return probe_engines(None if only is None else [str(name) for name in only])
 
     def _load(self, request: LoadRequest) -> Session:
-        return OrtSession(self, request, _target(request.engine_id))
+        return OrtSession(self, request, requested_provider(request))
 
     def _placement(self, request: LoadRequest, feed: list[Array], runs: int) -> Placement:
         evidence = self.evidence(request, feed, runs)
-        own = frozenset(_target(request.engine_id).providers)
+        own = frozenset({str(requested_provider(request).provider_name)})
         return prove(evidence.profile, own, evidence.assigned)
 
     def evidence(self, request: LoadRequest, feed: list[Array], runs: int) -> _Evidence:
@@ -109,18 +77,13 @@ class _Evidence:
 class OrtSession(Session):
     """A session with its inputs and outputs bound to arrays of ours."""
 
-    def __init__(self, engine: OnnxRuntime, request: LoadRequest, target: Target) -> None:
+    def __init__(self, engine: OnnxRuntime, request: LoadRequest, row: Provider) -> None:
         import onnxruntime
 
-        self._engine, self._request = engine, request
+        self._engine, self._request, self._row = engine, request, row
         before = process_threads()
-        self._session = _session(request, target)
+        self._session = open_session(request, row)
         self._threads = started(before, process_threads())
-        if list(self._session.get_providers()) != list(target.providers):
-            raise WrongDevice(
-                f"the session runs on {', '.join(self._session.get_providers())} "
-                f"instead of {', '.join(target.providers)}"
-            )
         self._inputs = tuple(aligned(s.shape, s.dtype) for s in request.inputs)
         self._outputs = tuple(aligned(s.shape, s.dtype) for s in request.outputs)
         binding = self._session.io_binding()
@@ -149,19 +112,22 @@ class OrtSession(Session):
         import onnxruntime
 
         providers = list(self._session.get_providers())
+        handed = dict(self._session.get_provider_options()).get(str(self._row.provider_name))
+        entries = session_config(self._row, self._request.options.get("device") or {}, strict=False)
         feed = [array.copy() for array in self._inputs]
         self.close()
         evidence = self._engine.evidence(self._request, feed, load_policy().placement.profile_runs)
         told = formats(evidence.profile, self._request.format)
         threads = evidence.profile.threads or self._threads
+        wheels = installed_wheels()
         return Observed(
-            device=", ".join(providers),
+            device=providers[0],
             precision=told.ran,
             precision_why=told.why,
             threads=threads,
             runtime="onnxruntime",
             version=onnxruntime.__version__,
-            versions=_owners(),
+            versions=wheels.versions(),
             details={
                 "mac_share": told.share,
                 "mac_share_by": told.by,
@@ -170,8 +136,13 @@ class OrtSession(Session):
                 "profiled_threads": evidence.profile.threads,
                 "started_threads": self._threads,
                 "threads_why": _UNTOLD_THREADS if threads is None else None,
-                "config": CONFIG,
+                "providers": providers,
+                "provider_options": published(handed or {}),
+                "config": entries,
                 "build": _build_commit(onnxruntime.get_build_info()),
+                "wheel": wheels.imported,
+                "library_sha256": wheels.library_sha256,
+                "shadowing": wheels.shadowing(),
             },
         )
 
@@ -202,116 +173,15 @@ def started(before: int | None, after: int | None) -> int | None:
     return 1 + after - before
 
 
-def _session(request: LoadRequest, target: Target, prefix: Path | None = None) -> Any:
-    import onnxruntime
-
-    if request.threads is None or request.threads < 1:
-        raise EngineError("the job names no number of threads")
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = request.threads
-    options.inter_op_num_threads = 1
-    options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
-    options.log_severity_level = 3
-    for key, value in CONFIG.items():
-        options.add_session_config_entry(key, value)
-    if prefix is not None:
-        options.enable_profiling = True
-        options.profile_file_prefix = str(prefix)
-        options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
-    try:
-        return onnxruntime.InferenceSession(
-            str(request.graph), options, providers=list(target.providers)
-        )
-    except Exception as fault:
-        if "NOT_IMPLEMENTED" in str(fault):
-            text = " ".join(str(fault).split())[:300]
-            raise Unsupported(f"ONNX Runtime has no kernel for this graph: {text}") from fault
-        raise
-
-
 def _profiled(request: LoadRequest, feed: list[Array], runs: int) -> _Evidence:
-    target = _target(request.engine_id)
+    row = requested_provider(request)
     with tempfile.TemporaryDirectory(prefix="npumark-", ignore_cleanup_errors=True) as folder:
-        session = _session(request, target, Path(folder) / "profile")
+        session = open_session(request, row, profile=Path(folder) / "profile")
         values = {spec.name: array for spec, array in zip(request.inputs, feed, strict=True)}
         for _ in range(runs):
             session.run(None, values)
         path = Path(session.end_profiling())
-        return _Evidence(read_profile(path, runs), _assigned(session))
-
-
-def _assigned(session: Any) -> Counter[str] | None:
-    """Return how many nodes the runtime assigned to each provider; null where it won't say."""
-    try:
-        told = session.get_provider_graph_assignment_info()
-    except Exception:  # noqa: BLE001 - absent before 1.24, and raises where not recorded
-        return None
-    counts: Counter[str] = Counter()
-    for part in told:
-        counts[part.ep_name] += len(part.get_nodes())
-    return counts or None
-
-
-def _describe(target: Target, listed: list[str]) -> EngineInfo:
-    import onnxruntime
-
-    reason = None
-    missing = [p for p in target.providers if p not in listed]
-    if missing:
-        reason = f"this build of ONNX Runtime has no {', '.join(missing)}"
-    else:
-        try:
-            _try_one_node(target)
-        except Exception as fault:  # noqa: BLE001 - a device that fails is reported, not raised
-            reason = " ".join(f"a one-node model fails: {fault}".split())[:300]
-    return EngineInfo(
-        id=target.id,
-        available=reason is None,
-        reason=reason,
-        runtime="ort",
-        runtime_title="ONNX Runtime",
-        version=onnxruntime.__version__,
-        versions=_owners(),
-        # The CPU's name is the machine's to tell; this runtime knows only its vendor.
-        processor={"key": "cpu", "role": target.role, "name": None},
-        variants=target.variants,
-        extra_variants=target.extra_variants,
-    )
-
-
-def _try_one_node(target: Target) -> None:
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1
-    options.log_severity_level = 3
-    session = onnxruntime.InferenceSession(
-        one_node_model(), options, providers=list(target.providers)
-    )
-    if list(session.get_providers()) != list(target.providers):
-        raise WrongDevice(f"it landed on {', '.join(session.get_providers())}")
-    x = np.linspace(-1, 1, num=SHAPE[1], dtype=np.float32).reshape(SHAPE)
-    (y,) = session.run(None, {"x": x})
-    if not np.array_equal(y, np.maximum(x, 0)):
-        raise EngineError("it gives a wrong answer")
-
-
-def _target(engine_id: str) -> Target:
-    for target in TARGETS:
-        if target.id == engine_id:
-            return target
-    raise EngineError(f"ONNX Runtime has no engine {engine_id} here")
-
-
-def _owners() -> dict[str, str]:
-    """Return every installed package that holds an ``onnxruntime``: two shadow each other."""
-    found = {}
-    for package in distributions():
-        name = (package.metadata["Name"] or "").lower().replace("_", "-")
-        if name == "onnxruntime" or name.startswith("onnxruntime-"):
-            found[name] = package.version
-    return found
+        return _Evidence(read_profile(path, runs), assigned_nodes(session))
 
 
 def _build_commit(info: str) -> str | None:

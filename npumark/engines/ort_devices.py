@@ -1,0 +1,278 @@
+"""Which devices ONNX Runtime's providers drive here, each with what is needed to bind to it.
+
+A provider reaches a device in one of two ways. Where the runtime lists devices for it
+(``get_ep_devices``), one of those is bound by its identity. Where it only lists the provider's
+name, the device is a number or a word among the provider's own options, and what stands behind
+the number is asked of the driver.
+"""
+
+from __future__ import annotations
+
+import importlib
+import platform
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from npumark.engines.catalogue import Provider
+from npumark.engines.cuda_driver import Card, bus_address, cuda_cards
+from npumark.engines.hip_driver import hip_cards
+from npumark.engines.openvino_probe import DEVICE
+from npumark.engines.openvino_probe import bus_address as openvino_bus_address
+from npumark.engines.ort_plugins import Plugin
+from npumark.engines.ort_session import hardware_type, identity
+from npumark.engines.vulkan_adapters import SOFTWARE, vulkan_adapters
+from npumark.errors import EngineError
+
+_NVIDIA, _APPLE = 0x10DE, 0x106B
+_SOFTWARE_IDS = {(0x1414, 0x8C), (0x1AE0, 0xC0DE)}
+"""Vendor and device of Microsoft's Basic Render Driver and of SwiftShader."""
+
+_MESA = 0x10005
+"""The vendor under which Mesa's software renderers list themselves."""
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """One device of one provider.
+
+    ``keys`` are what other runtimes may know it by (bus, uuid, luid), ``binding`` what a session
+    needs to find it again; both hold JSON's types only. ``why`` says in a sentence that it
+    cannot be used, or is null.
+    """
+
+    role: str
+    name: str | None
+    keys: dict[str, str]
+    binding: dict[str, Any]
+    details: dict[str, Any] = field(default_factory=dict)
+    emulated: bool = False
+    why: str | None = None
+
+    def processor(self) -> dict[str, Any]:
+        """Return what the probe reports of the hardware."""
+        if self.role == "CPU":
+            # One processor however many runtimes see it; its name is the machine's to tell.
+            return {"key": "cpu", "role": "CPU", "name": None, "details": self.details}
+        return {"role": self.role, "name": self.name, **self.keys, "details": self.details}
+
+
+def listed_devices(row: Provider, devices: list[Any], plugin: Plugin | None) -> list[Device]:
+    """Return those of the runtime's ``devices`` that are the provider's and of its roles."""
+    found: list[Device] = []
+    seen: dict[str, int] = {}
+    for device in devices:
+        if device.ep_name != row.provider_name:
+            continue
+        made = _listed(row, device, plugin)
+        if made is None:
+            continue
+        key = repr(sorted(made.binding["identity"].items()))
+        made.binding["twin"] = seen.get(key, 0)
+        seen[key] = made.binding["twin"] + 1
+        found.append(made)
+    return sorted(found, key=lambda d: (row.roles.index(d.role), d.keys.get("bus", "~")))
+
+
+def named_devices(row: Provider, onnxruntime: Any, plugin: Plugin | None) -> list[Device]:
+    """Return the devices of a provider that the runtime knows by name only.
+
+    Raises EngineError with the reason where there is none.
+    """
+    ask = _NAMED.get(row.id)
+    if ask is None:
+        raise EngineError(f"{row.provider_name} is listed, but names no device here")
+    found = ask(row, onnxruntime)
+    if plugin is not None:
+        for device in found:
+            device.binding["source"] = plugin.details.get("source", "package")
+    return found
+
+
+def _listed(row: Provider, device: Any, plugin: Plugin | None) -> Device | None:
+    hardware, told = device.device, {k: str(v) for k, v in dict(device.ep_metadata).items()}
+    metadata = {k: str(v) for k, v in dict(hardware.metadata).items()}
+    kind = hardware_type(device)
+    role, guessed = _role(row, kind, metadata, told, int(hardware.vendor_id))
+    if role not in row.roles or told.get("ov_meta_device"):
+        return None
+    emulator = row.id == "ort-qnn" and kind == "CPU" and _is_x86()
+    name = told.get("FULL_DEVICE_NAME") or metadata.get("Description") or None
+    binding: dict[str, Any] = {"route": "devices", "identity": identity(device)}
+    if plugin is not None:
+        binding["source"] = plugin.details.get("source", "package")
+        if row.id == "ort-qnn" and binding["source"] == "package":
+            binding["module"] = row.module
+    if told.get("ov_device"):
+        binding["ov_device"] = told["ov_device"]
+        binding["capabilities"] = told.get("OPTIMIZATION_CAPABILITIES", "").split()
+    details: dict[str, Any] = {
+        "vendor": str(hardware.vendor or "") or None,
+        "vendor_id": f"0x{int(hardware.vendor_id):04x}",
+        "device_id": f"0x{int(hardware.device_id):04x}",
+    }
+    if guessed:
+        details["role_from"] = guessed
+    if told.get("version"):
+        details["provider_version"] = told["version"]
+    if emulator:
+        binding["emulated"] = True
+        return Device(
+            "NPU",
+            "Qualcomm HTP emulator",
+            {"key": "qnn-htp-emulator"},
+            binding,
+            {"provider_version": told.get("version")},
+            emulated=True,
+        )
+    software = _software(name, int(hardware.vendor_id), int(hardware.device_id))
+    why = None
+    if row.id == "ort-webgpu" and not software and sys.platform.startswith("linux"):
+        # The card is real; what WebGPU computes on is whatever Vulkan offers beside it.
+        software, adapter, why = _webgpu_adapter()
+        name = name or adapter
+    return Device(
+        str(role), name, _keys(metadata, told), binding, details, emulated=software, why=why
+    )
+
+
+def _role(
+    row: Provider, kind: str, metadata: dict[str, str], told: dict[str, str], vendor: int
+) -> tuple[str | None, str | None]:
+    """Return the role, and what it was concluded from where nothing states it."""
+    if row.id == "ort-qnn":
+        return (None if kind == "GPU" else "NPU"), None
+    if kind != "GPU":
+        return kind, None
+    stated = told.get("DEVICE_TYPE", "").lower()
+    if stated in ("integrated", "discrete"):
+        return ("iGPU" if stated == "integrated" else "dGPU"), None
+    if metadata.get("Discrete") in ("0", "1"):
+        return ("dGPU" if metadata["Discrete"] == "1" else "iGPU"), None
+    graphics = [role for role in row.roles if role.endswith("GPU")]
+    if len(graphics) == 1:
+        return graphics[0], None
+    if vendor in (_NVIDIA, _APPLE):
+        return ("dGPU" if vendor == _NVIDIA else "iGPU"), "its vendor"
+    return "iGPU", "nothing: the runtime does not say whether the card is a discrete one"
+
+
+def _keys(metadata: dict[str, str], told: dict[str, str]) -> dict[str, str]:
+    keys: dict[str, str | None] = {
+        "bus": bus_address(metadata.get("pci_bus_id"))
+        or openvino_bus_address(told.get("DEVICE_PCI_INFO")),
+        "luid": metadata.get("LUID") or told.get("DEVICE_LUID"),
+        "uuid": told.get("DEVICE_UUID"),
+    }
+    return {key: value for key, value in keys.items() if value}
+
+
+def _software(name: str | None, vendor: int, device: int) -> bool:
+    named = bool(name and SOFTWARE.search(name))
+    return named or vendor == _MESA or (vendor, device) in _SOFTWARE_IDS
+
+
+def _is_x86() -> bool:
+    return platform.machine().lower() in ("x86_64", "amd64", "i386", "i686", "x86")
+
+
+def _cpu(row: Provider, onnxruntime: Any) -> list[Device]:
+    del row, onnxruntime
+    return [Device("CPU", None, {}, {"route": "name"})]
+
+
+def _cards(read: Callable[[], tuple[Card, ...]]) -> Callable[[Provider, Any], list[Device]]:
+    def ask(row: Provider, onnxruntime: Any) -> list[Device]:
+        del onnxruntime
+        found = []
+        for card in read():
+            role = "iGPU" if card.integrated and "iGPU" in row.roles else "dGPU"
+            keys = {"uuid": card.uuid, "bus": card.bus, "luid": card.luid}
+            found.append(
+                Device(
+                    role,
+                    card.name,
+                    {key: value for key, value in keys.items() if value},
+                    {"route": "name", "ordinal": card.ordinal},
+                )
+            )
+        return sorted(found, key=lambda d: (row.roles.index(d.role), d.keys.get("bus", "~")))
+
+    return ask
+
+
+def _coreml(row: Provider, onnxruntime: Any) -> list[Device]:
+    del onnxruntime
+    units = {"NPU": "CPUAndNeuralEngine", "iGPU": "CPUAndGPU", "CPU": "CPUOnly"}
+    names = {"NPU": "Apple Neural Engine", "iGPU": "Apple GPU", "CPU": None}
+    keys = {"NPU": {"key": "apple-ane"}, "iGPU": {"key": "apple-gpu"}, "CPU": {}}
+    return [
+        Device(role, names[role], keys[role], {"route": "name", "compute_units": units[role]})
+        for role in row.roles
+    ]
+
+
+def _mlx(row: Provider, onnxruntime: Any) -> list[Device]:
+    del row, onnxruntime
+    return [Device("iGPU", "Apple GPU", {"key": "apple-gpu"}, {"route": "name"})]
+
+
+def _vitisai(row: Provider, onnxruntime: Any) -> list[Device]:
+    del row, onnxruntime
+    return [Device("NPU", None, {}, {"route": "name"})]
+
+
+def _webgpu(row: Provider, onnxruntime: Any) -> list[Device]:
+    del row, onnxruntime
+    if sys.platform == "darwin":
+        return [Device("iGPU", "Apple GPU", {"key": "apple-gpu"}, {"route": "name"})]
+    software, name, why = _webgpu_adapter()
+    adapters = vulkan_adapters() or ()
+    hardware = [a for a in adapters if not a.software]
+    role = "dGPU" if len(hardware) == 1 and hardware[0].kind == "discrete" else "iGPU"
+    keys = {"key": f"software-{name}"} if software and name else {}
+    return [Device(role, name, keys, {"route": "name"}, {}, emulated=software, why=why)]
+
+
+def _webgpu_adapter() -> tuple[bool, str | None, str | None]:
+    """Return whether WebGPU computes in software here, the adapter's name, and why it cannot."""
+    adapters = vulkan_adapters()
+    if not adapters:
+        return False, None, "no Vulkan driver is found; install the GPU's driver and the loader"
+    hardware = [adapter for adapter in adapters if not adapter.software]
+    chosen = hardware or list(adapters)
+    return not hardware, chosen[0].name if len(chosen) == 1 else None, None
+
+
+def _openvino(row: Provider, onnxruntime: Any) -> list[Device]:
+    state = importlib.import_module(f"{onnxruntime.__name__}.capi._pybind_state")
+    ask = getattr(state, "get_available_openvino_device_ids", None)
+    if ask is None:
+        raise EngineError("this build of OpenVINO's provider does not list its devices")
+    found = []
+    for name in (str(n) for n in ask()):
+        if not DEVICE.fullmatch(name):
+            continue
+        kind = name.split(".")[0]
+        # This older build does not tell an integrated card from a discrete one.
+        role = "iGPU" if kind == "GPU" else kind
+        binding = {"route": "name", "ov_device": name, "capabilities": ["FP32", "BF16", "INT8"]}
+        if kind != "CPU":
+            binding["capabilities"] = ["FP16", "INT8"]
+        found.append(Device(role, None, {}, binding))
+    return sorted(found, key=lambda d: row.roles.index(d.role))
+
+
+_NAMED: dict[str, Callable[[Provider, Any], list[Device]]] = {
+    "ort-coreml": _coreml,
+    "ort-cpu": _cpu,
+    "ort-cuda": _cards(cuda_cards),
+    "ort-migraphx": _cards(hip_cards),
+    "ort-mlx": _mlx,
+    "ort-openvino": _openvino,
+    "ort-tensorrt": _cards(cuda_cards),
+    "ort-trt-rtx": _cards(cuda_cards),
+    "ort-vitisai": _vitisai,
+    "ort-webgpu": _webgpu,
+}

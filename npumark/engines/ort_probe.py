@@ -1,0 +1,244 @@
+"""The engines of this ONNX Runtime: every provider's devices, each having run a model, or why not.
+
+What is compiled in is not what works, so a one-node model runs on each device, in a session that
+may not use the CPU provider. A provider that is not here is listed too, with what it takes.
+"""
+
+from __future__ import annotations
+
+import platform
+import sys
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from npumark.engines.catalogue import PROVIDERS, Provider
+from npumark.engines.one_node import SHAPE, one_node_model
+from npumark.engines.ort_devices import Device, listed_devices, named_devices
+from npumark.engines.ort_options import provider_options
+from npumark.engines.ort_plugins import Plugin, installed_plugins, register
+from npumark.engines.ort_session import create
+from npumark.engines.ort_wheels import Wheels, installed_wheels
+from npumark.engines.ort_windows_ml import offered
+from npumark.errors import EngineError
+from npumark.worker.protocol import EngineInfo
+
+_NEVER = frozenset({"AzureExecutionProvider"})
+"""Providers that send work to another computer: no device of this one."""
+
+_PLATFORMS = {"darwin": "macos", "linux": "linux", "win32": "windows"}
+_MACHINES = {"aarch64": "arm64", "amd64": "x86_64", "arm64": "arm64", "x86_64": "x86_64"}
+
+
+def probe_engines(only: list[str] | None) -> tuple[EngineInfo, ...]:
+    """Return the engines of ``only`` these catalogue ids, or of every provider."""
+    import onnxruntime
+
+    wheels = installed_wheels()
+    shadowing = wheels.shadowing()
+    plugins = _plugins(only)
+    faults = {
+        name: register(onnxruntime, plugin) for name, plugin in plugins.items() if shadowing is None
+    }
+    listed = list(onnxruntime.get_available_providers())
+    devices = list(getattr(onnxruntime, "get_ep_devices", list)())
+    rows = [row for row in PROVIDERS if row.runtime == "ort"]
+    rows += [p.row for p in plugins.values() if p.row not in rows]
+    found: list[EngineInfo] = []
+    for row in rows:
+        if only is not None and row.id not in only:
+            continue
+        plugin = plugins.get(str(row.provider_name))
+        context = _Context(onnxruntime, wheels, plugin)
+        if shadowing is not None and row.id != "ort-cpu":
+            found += context.absent(row, shadowing, needs=False)
+            continue
+        try:
+            fault = faults.get(str(row.provider_name))
+            found += context.present(
+                row, _devices(row, onnxruntime, listed, devices, plugin, fault)
+            )
+        except EngineError as fault_found:
+            found += context.absent(row, fault_found.message)
+    if only is None:
+        found += _unknown(onnxruntime, wheels, listed, {str(row.provider_name) for row in rows})
+    return tuple(found)
+
+
+def _plugins(only: list[str] | None) -> dict[str, Plugin]:
+    """Return the plug-ins to use by provider name: Windows' own where a package is not here."""
+    found: dict[str, Plugin] = {}
+    for plugin in (*installed_plugins(others=only is None), *offered()):
+        if only is None or plugin.row.id in only:
+            found.setdefault(str(plugin.row.provider_name), plugin)
+    return found
+
+
+def _devices(
+    row: Provider,
+    onnxruntime: Any,
+    listed: list[str],
+    devices: list[Any],
+    plugin: Plugin | None,
+    fault: str | None,
+) -> list[Device]:
+    """Return the provider's devices. Raises EngineError with the reason where it has none."""
+    if fault is not None:
+        raise EngineError(fault)
+    if row.id == "ort-cpu":
+        return named_devices(row, onnxruntime, None)
+    found = listed_devices(row, devices, plugin)
+    if found:
+        return found
+    if row.provider_name in listed:
+        return named_devices(row, onnxruntime, plugin)
+    if plugin is not None:
+        raise EngineError(f"the package {plugin.package} finds no device here")
+    raise EngineError(_how_to_get(row))
+
+
+def _needs(row: Provider) -> str:
+    return f"; it needs {row.needs}" if row.needs else ""
+
+
+def _how_to_get(row: Provider) -> str:
+    """Say what it takes to have the provider, for this computer."""
+    here = _platform()
+    if here is not None and here not in row.platforms:
+        systems = {"linux": "Linux", "macos": "macOS", "windows": "Windows"}
+        names = sorted({systems[p.split("-")[0]] for p in row.platforms})
+        if systems[here.split("-")[0]] in names:
+            return f"{row.title} is not made for this kind of processor"
+        return f"{row.title} runs on {' and '.join(names)} only"
+    if row.environment is not None:
+        return f"not installed; run `npumark engines install {row.environment}`"
+    return f"this build of ONNX Runtime has no {row.provider_name}"
+
+
+def _platform() -> str | None:
+    system = _PLATFORMS.get(sys.platform)
+    machine = _MACHINES.get(platform.machine().lower())
+    if system is None or machine is None:
+        return None
+    spelled = {"linux": {"arm64": "aarch64"}, "windows": {"x86_64": "amd64"}}
+    return f"{system}-{spelled.get(system, {}).get(machine, machine)}"
+
+
+class _Context:
+    """What all engines of one provider share."""
+
+    def __init__(self, onnxruntime: Any, wheels: Wheels, plugin: Plugin | None) -> None:
+        self._onnxruntime, self._wheels, self._plugin = onnxruntime, wheels, plugin
+
+    def absent(self, row: Provider, why: str, *, needs: bool = True) -> list[EngineInfo]:
+        """Return the row's engines as unavailable, each id once."""
+        ids: dict[str, str] = {}
+        for role in row.roles:
+            told = why if role == "CPU" or not needs else f"{why}{_needs(row)}"
+            ids.setdefault(row.engine_id(role), told)
+        return [self._info(row, engine, None, told) for engine, told in ids.items()]
+
+    def present(self, row: Provider, devices: list[Device]) -> list[EngineInfo]:
+        """Return an engine for each device, having run a model on it."""
+        totals = Counter(row.engine_id(device.role) for device in devices)
+        numbers: Counter[str] = Counter()
+        found = []
+        for device in devices:
+            stem = row.engine_id(device.role)
+            numbers[stem] += 1
+            name = stem if totals[stem] == 1 else f"{stem}-{numbers[stem]}"
+            why = device.why or self._try_one_node(row, device)
+            found.append(self._info(row, name, device, why))
+        lacking = {row.engine_id(role): role for role in reversed(row.roles)}
+        for name in sorted(set(lacking) - set(totals), key=list(lacking).index, reverse=True):
+            kind = lacking[name].removeprefix("i").removeprefix("d")
+            why = f"{row.title} finds no {kind} here{_needs(row)}"
+            found.append(self._info(row, name, None, why))
+        return found
+
+    def _try_one_node(self, row: Provider, device: Device) -> str | None:
+        try:
+            try_one_node(row, device)
+        except Exception as fault:  # noqa: BLE001 - a device that fails is reported, not raised
+            text = f"a one-node model fails: {fault}{_needs(row)}"
+            return " ".join(text.split())[:400]
+        return None
+
+    def _info(self, row: Provider, name: str, device: Device | None, why: str | None) -> EngineInfo:
+        versions = self._wheels.versions()
+        if self._plugin is not None and self._plugin.version:
+            versions[self._plugin.package] = self._plugin.version
+        info = EngineInfo(
+            id=name,
+            available=why is None,
+            reason=why,
+            runtime="ort",
+            runtime_title="ONNX Runtime" if row.id == "ort-cpu" else row.title,
+            version=str(self._onnxruntime.__version__),
+            versions=versions,
+            local_only=row.local_only,
+        )
+        if device is None:
+            return info
+        return replace(
+            info,
+            processor=device.processor(),
+            variants=row.variants_by_role[device.role],
+            extra_variants=row.extra_variants_by_role.get(device.role, ()),
+            derived_from={
+                name: graph
+                for name, graph in row.derived_from.items()
+                if name in row.variants_by_role[device.role]
+            },
+            options=_options(row, device, self._plugin),
+            emulated=device.emulated,
+        )
+
+
+def _options(row: Provider, device: Device, plugin: Plugin | None) -> dict[str, Any]:
+    # OpenVINO compiles for a CPU in well under a second, and its cache would hold the weights.
+    cached = row.cache != "none" and device.role != "CPU"
+    options: dict[str, Any] = {"provider": row.id, "device": device.binding, "cache": cached}
+    if row not in PROVIDERS and plugin is not None:
+        options |= {
+            "module": row.module,
+            "package": plugin.package,
+            "provider_name": row.provider_name,
+        }
+    return options
+
+
+def try_one_node(row: Provider, device: Device) -> None:
+    """Run a model of one node on the device and on nothing else; raise what is wrong."""
+    options = provider_options(row, device.binding, encoding="fp32", threads=1, cache=None)
+    session = create(one_node_model(), row, device.binding, options, threads=1, strict=True)
+    x = np.linspace(-1, 1, num=SHAPE[1], dtype=np.float32).reshape(SHAPE)
+    (y,) = session.run(None, {"x": x})
+    # A device may compute in FP16 or BF16 whatever it was asked for.
+    if not np.allclose(y, np.maximum(x, 0), atol=1e-2):
+        raise EngineError("it gives a wrong answer")
+
+
+def _unknown(
+    onnxruntime: Any, wheels: Wheels, listed: list[str], known: set[str]
+) -> list[EngineInfo]:
+    """Return the providers that are compiled in and that no row of the catalogue describes."""
+    found = []
+    for name in listed:
+        if name in known or name in _NEVER:
+            continue
+        slug = name.removesuffix("ExecutionProvider").lower()
+        found.append(
+            EngineInfo(
+                id=f"ort-{slug}",
+                available=False,
+                reason=f"npumark does not know the provider {name} that this build holds",
+                runtime="ort",
+                runtime_title="ONNX Runtime",
+                version=str(onnxruntime.__version__),
+                versions=wheels.versions(),
+            )
+        )
+    return found

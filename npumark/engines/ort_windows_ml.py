@@ -1,0 +1,67 @@
+"""The execution providers that Windows ML delivers and keeps up to date.
+
+Not yet run on hardware: written against the package ``windowsml`` 2.5.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+from npumark.engines.catalogue import PROVIDERS
+from npumark.engines.ort_plugins import Plugin, third_party
+
+
+def offered() -> tuple[Plugin, ...]:
+    """Return every provider of Windows ML's catalogue that is on this computer, and those that
+    it offers but did not install, with that as their fault. Empty without the package.
+
+    Nothing is downloaded here: a probe and a run open no connection.
+    """
+    if importlib.util.find_spec("windowsml") is None:
+        return ()
+    with importlib.import_module("windowsml").EpCatalog() as catalogue:
+        return tuple(_describe(provider) for provider in catalogue.find_all_providers())
+
+
+def install_all() -> tuple[str, ...]:
+    """Have Windows download and install every provider that it offers for this computer; return
+    their names. Raises OSError where that fails."""
+    names = []
+    with importlib.import_module("windowsml").EpCatalog() as catalogue:
+        for provider in catalogue.find_all_providers():
+            provider.ensure_ready()
+            names.append(str(provider.name))
+    return tuple(names)
+
+
+def _describe(provider: Any) -> Plugin:
+    name = str(provider.name)
+    row = next((row for row in PROVIDERS if row.provider_name == name), None)
+    row = row or third_party("windowsml", name, "windowsml")
+    state = str(getattr(provider.ready_state, "name", provider.ready_state))
+    details = {
+        "source": "windows-ml",
+        "package_family_name": str(provider.package_family_name),
+        "certification": str(getattr(provider.certification, "name", provider.certification)),
+    }
+    package = details["package_family_name"] or "windowsml"
+    version = str(provider.version) or None
+    if state == "NotPresent":
+        fault = (
+            f"Windows ML offers {name} and has not installed it; "
+            "run `npumark engines install windowsml`"
+        )
+        return Plugin(row, package, version, None, fault, details)
+    try:
+        provider.ensure_ready()
+        library = str(provider.library_path)
+    except OSError as broken:
+        fault = f"Windows ML cannot make {name} ready: {' '.join(str(broken).split())[:200]}"
+        return Plugin(row, package, version, None, fault, details)
+    if not library or not Path(library).is_file():
+        fault = f"Windows ML names no library for {name}; run Windows Update"
+        return Plugin(row, package, version, None, fault, details)
+    return Plugin(row, package, version, library, None, details)
