@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from npumark.engines import catalogue
 from npumark.engines.registry import registered
 from npumark.errors import Interrupted, UsageError
-from npumark.machine import identity, processors
+from npumark.machine import processors
+from npumark.machine.inventory import inventory
 from npumark.orchestrator.discover import (
     Found,
     Runtime,
@@ -52,6 +54,11 @@ class Survey:
     def infos(self) -> tuple[EngineInfo, ...]:
         return tuple(f.info for f in self.found)
 
+    def details(self) -> dict[str, dict[str, Any]]:
+        """Return what is known of the processor of each available engine: driver and firmware."""
+        known = {p.id: p.details for p in self.processors}
+        return {engine: known[processor] for engine, processor in self.owner.items()}
+
     def engine(self, engine_id: str) -> Found:
         """Return the available engine of that id. Raises KeyError."""
         for found in self.found:
@@ -87,7 +94,8 @@ def probe_all(virtual: Path | None, policy: Policy, interrupts: Interrupts, mark
         parallel=min(2, os.cpu_count() or 1),
     )
     found = (*with_environments(probed, environments), *refused)
-    devices, owner = processors.assign((f.info for f in found), identity.cpu_model().value)
+    cards = inventory() if virtual is None else ()
+    devices, owner = processors.assign((f.info for f in found), cards)
     return Survey(found, tuple(devices), owner)
 
 

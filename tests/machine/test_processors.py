@@ -5,11 +5,20 @@ from typing import Any
 import pytest
 
 from npumark.errors import IntegrityError
+from npumark.machine.card import Card
 from npumark.machine.processors import assign
 from npumark.worker.protocol import EngineInfo
 
 
-def _info(engine: str, *, runtime: str = "ort", available: bool = True, **told: Any) -> EngineInfo:
+def _info(
+    engine: str,
+    *,
+    runtime: str = "ort",
+    available: bool = True,
+    provider: str | None = None,
+    emulated: bool = False,
+    **told: Any,
+) -> EngineInfo:
     return EngineInfo(
         id=engine,
         available=available,
@@ -18,6 +27,8 @@ def _info(engine: str, *, runtime: str = "ort", available: bool = True, **told: 
         runtime_title=runtime,
         version=None,
         processor=told,
+        options={"provider": provider} if provider else {},
+        emulated=emulated,
     )
 
 
@@ -33,13 +44,17 @@ def test_two_engines_share_the_cpu() -> None:
     )
     (cpu,) = processors
     assert (cpu.id, cpu.role, cpu.name, cpu.number) == ("cpu", "CPU", "Intel Xeon", 1)
-    assert cpu.details == {"raw_name": "Intel(R) Xeon(R) Processor"}
+    assert cpu.details == {
+        "raw_name": "Intel(R) Xeon(R) Processor",
+        "runtimes": ["openvino", "ort"],
+    }
     assert owner == {"ort-cpu": "cpu", "openvino-cpu": "cpu"}
 
 
 def test_a_nameless_cpu_takes_the_machines_name() -> None:
     info = _info("ort-cpu", key="cpu", role="CPU", name="")
-    assert assign([info], "AMD EPYC 9B14 96-Core Processor")[0][0].name == "AMD EPYC 9B14"
+    card = Card("CPU", {"key": frozenset({"cpu"})}, name="AMD EPYC 9B14 96-Core Processor")
+    assert assign([info], [card])[0][0].name == "AMD EPYC 9B14"
     assert assign([info])[0][0].name == "unnamed CPU"
 
 
@@ -162,3 +177,153 @@ def test_trade_marks_leave_the_name_and_stay_in_the_raw_one() -> None:
     (gpu,), _ = assign([_info("g", key="1", role="iGPU", name="Intel(R) Arc(TM) Graphics")])
     assert gpu.name == "Intel Arc Graphics"
     assert gpu.details["raw_name"] == "Intel(R) Arc(TM) Graphics"
+
+
+NVIDIA, AMD, INTEL = 0x10DE, 0x1002, 0x8086
+
+
+def _card(role: Any, bus: str | None = None, **fields: Any) -> Card:
+    return Card(role, {"bus": frozenset({bus})} if bus else {}, **fields)
+
+
+ADA = {"vendor_id": NVIDIA, "device_id": 0x26B1, "name": CARD, "name_sure": True}
+TWINS = (_card("dGPU", "0000:01:00.0", **ADA), _card("dGPU", "0000:41:00.0", **ADA))
+
+
+def test_two_identical_cards_are_two_whatever_order_an_engine_lists_them_in() -> None:
+    engines = [
+        _info("ort-cuda-dgpu-1", role="dGPU", bus="00000000:41:00.0", name=CARD),
+        _info("ort-cuda-dgpu-2", role="dGPU", bus="00000000:01:00.0", name=CARD),
+    ]
+    processors, owner = assign(engines, TWINS)
+    assert [(p.id, p.number) for p in processors] == [("dgpu-1", 1), ("dgpu-2", 2)]
+    assert owner == {"ort-cuda-dgpu-1": "dgpu-2", "ort-cuda-dgpu-2": "dgpu-1"}
+    assert not any("identity" in p.details for p in processors)
+
+
+def test_a_card_listed_twice_under_one_bus_address_is_one() -> None:
+    luids = frozenset({"77", "78"})
+    card = Card("dGPU", {"bus": frozenset({"0000:01:00.0"}), "luid": luids}, **ADA)
+    engines = [
+        _info("ort-dml-gpu-1", role="dGPU", luid=77),
+        _info("ort-dml-gpu-2", role="dGPU", luid="0x4e"),
+    ]
+    processors, owner = assign(engines, [card])
+    assert [p.id for p in processors] == ["dgpu"]
+    assert set(owner) == {"ort-dml-gpu-1", "ort-dml-gpu-2"}
+
+
+def test_one_card_through_cuda_openvino_and_webgpu_is_one_processor() -> None:
+    card = _card("dGPU", "0000:03:00.0", **ADA)
+    engines = [
+        _info("ort-cuda-dgpu", provider="ort-cuda", role="dGPU", bus="0000:03:00.0", uuid="GPU-x"),
+        _info("ort-trt-dgpu", provider="ort-tensorrt", role="dGPU", uuid="GPU-x"),
+        _info("ort-webgpu-gpu", provider="ort-webgpu", role="iGPU", vendor_id="0x10de"),
+        _info("litert-gpu", runtime="litert", role="dGPU"),
+    ]
+    processors, owner = assign(engines, [card])
+    assert [p.id for p in processors] == ["dgpu"]
+    assert set(owner.values()) == {"dgpu"}
+    # One of them files it under the other role, which is said: the system decides.
+    assert processors[0].details["identity"] == "ort-webgpu-gpu calls it iGPU, ort-cuda-dgpu dGPU"
+
+
+def test_two_identical_cards_and_an_engine_that_states_only_the_model_is_said() -> None:
+    engines = [
+        _info("ort-webgpu-gpu", role="dGPU", vendor_id=NVIDIA, device_id=0x26B1),
+        _info("ort-cuda-dgpu-1", provider="ort-cuda", role="dGPU", bus="01:00.0"),
+    ]
+    processors, owner = assign(engines, TWINS)
+    assert owner == {"ort-webgpu-gpu": "dgpu-3", "ort-cuda-dgpu-1": "dgpu-1"}
+    said = [p.details.get("identity", "") for p in processors]
+    assert said[:2] == ["", ""]
+    assert "ort-webgpu-gpu states no more than its model" in said[2]
+
+
+def test_a_model_that_only_one_card_is_of_is_that_card() -> None:
+    hybrid = (
+        _card("iGPU", "0000:00:02.0", vendor_id=INTEL, device_id=0x7D55),
+        _card("dGPU", "0000:01:00.0", vendor_id=NVIDIA, device_id=0x2820),
+    )
+    engines = [
+        _info("w-gpu-1", provider="w", role="dGPU", vendor_id="10de", device_id="2820"),
+        _info("w-gpu-2", provider="w", role="dGPU", vendor_id="8086", device_id="7d55"),
+        _info("ov-gpu", runtime="openvino", role="iGPU", bus="0000:00:02.0"),
+        _info("dml-gpu", provider="dml", role="dGPU"),
+    ]
+    _, owner = assign(engines, hybrid)
+    assert (owner["w-gpu-1"], owner["w-gpu-2"], owner["ov-gpu"]) == ("dgpu", "igpu", "igpu")
+    # Without any id, the role is all there is to go by.
+    assert owner["dml-gpu"] == "dgpu"
+
+
+def test_a_key_that_contradicts_the_only_card_is_another_device() -> None:
+    engines = [_info("a", role="dGPU", bus="0000:09:00.0"), _info("b", role="dGPU", uuid="GPU-b")]
+    processors, owner = assign(engines, [_card("dGPU", "0000:01:00.0", **ADA)])
+    assert owner["a"] != owner["b"]
+    assert len(processors) == 2
+
+
+def test_devices_that_no_engine_reaches_are_processors_too() -> None:
+    cards = [
+        Card("CPU", {"key": frozenset({"cpu"})}, name="AMD Ryzen AI 9 HX 370", name_sure=True),
+        _card("NPU", "0000:c5:00.1", vendor_id=0x1022, device_id=0x17F0, driver="amdxdna 0.5"),
+    ]
+    processors, owner = assign([_info("ort-cpu", key="cpu", role="CPU")], cards)
+    assert [p.id for p in processors] == ["cpu", "npu"]
+    assert owner == {"ort-cpu": "cpu"}
+    assert processors[1].name == "AMD NPU"
+    assert processors[1].details == {
+        "raw_name": None,
+        "driver": "amdxdna 0.5",
+        "model_id": "1022:17f0",
+    }
+
+
+def test_an_emulated_npu_is_never_the_real_one() -> None:
+    real = _card("NPU", "0000:00:0b.0", vendor_id=INTEL, device_id=0x7D1D, name="Intel NPU")
+    engines = [
+        _info("ort-qnn-npu", emulated=True, role="NPU", name="HTP emulator"),
+        _info("openvino-npu", runtime="openvino", role="NPU", bus="0000:00:0b.0"),
+    ]
+    processors, owner = assign(engines, [real])
+    assert owner == {"ort-qnn-npu": "npu-emulated", "openvino-npu": "npu"}
+    assert [p.details.get("emulated") for p in processors] == [None, True]
+    assert [p.number for p in processors] == [1, 1]
+
+
+def test_an_apple_chip_is_three_processors_however_its_engines_key_them() -> None:
+    chip = [
+        Card("CPU", {"key": frozenset({"cpu"})}, name="Apple M4", name_sure=True),
+        Card("iGPU", {}, vendor_id=0x106B, name="Apple M4 GPU", name_sure=True),
+        Card("NPU", {}, vendor_id=0x106B, name="Apple M4 Neural Engine", name_sure=True),
+    ]
+    engines = [
+        _info("coreml-ane", runtime="coreml", role="NPU", key="ane", name="Neural Engine"),
+        _info("coreml-gpu", runtime="coreml", role="iGPU", key="gpu"),
+        _info("coreml-cpu", runtime="coreml", role="CPU", key="cpu"),
+        _info("mlx-gpu", runtime="mlx", role="iGPU", key="metal-0", name="Apple M4"),
+        _info("ort-coreml-ane", provider="ort-coreml", role="NPU"),
+    ]
+    processors, owner = assign(engines, chip)
+    assert [p.name for p in processors] == ["Apple M4", "Apple M4 GPU", "Apple M4 Neural Engine"]
+    assert owner["mlx-gpu"] == owner["coreml-gpu"] == "igpu"
+    assert owner["coreml-ane"] == owner["ort-coreml-ane"] == "npu"
+
+
+def test_a_name_that_several_products_share_yields_to_an_engines() -> None:
+    listed = "AMD Radeon RX 7900 XT/7900 XTX/7900 GRE/7900M"
+    card = _card("dGPU", "0000:03:00.0", vendor_id=AMD, device_id=0x744C, name=listed)
+    engine = _info("ort-migraphx-dgpu", role="dGPU", bus="03:00.0", name="AMD Radeon RX 7900 XTX")
+    assert assign([engine], [card])[0][0].name == "AMD Radeon RX 7900 XTX"
+    assert assign([], [card])[0][0].name == listed
+
+
+def test_no_hardware_key_reaches_a_processor() -> None:
+    bus, uuid = "0000:01:00.0", "GPU-3c5f2c1e-aaaa-bbbb-cccc-0123456789ab"
+    details = {"uuid": uuid, "bus": bus, "memory_bytes": 1}
+    engine = _info("a", role="dGPU", uuid=uuid, bus=bus, luid="4242", details=details)
+    processors, _ = assign([engine], [_card("dGPU", bus, **ADA)])
+    text = processors[0].model_dump_json()
+    assert not any(key in text for key in (bus, uuid, uuid[4:], "4242"))
+    assert processors[0].details["memory_bytes"] == 1
