@@ -53,7 +53,7 @@ def probe_engines(only: list[str] | None) -> tuple[EngineInfo, ...]:
         plugin = plugins.get(str(row.provider_name))
         context = _Context(onnxruntime, wheels, plugin)
         if shadowing is not None and row.id != "ort-cpu":
-            found += context.absent(row, shadowing, needs=False)
+            found += context.absent(row, shadowing)
             continue
         try:
             fault = faults.get(str(row.provider_name))
@@ -95,7 +95,7 @@ def _devices(
     if row.provider_name in listed:
         return named_devices(row, onnxruntime, plugin)
     if plugin is not None:
-        raise EngineError(f"the package {plugin.package} finds no device here")
+        raise EngineError(f"the package {plugin.package} finds no device here{_needs(row)}")
     raise EngineError(_how_to_get(row))
 
 
@@ -114,7 +114,7 @@ def _how_to_get(row: Provider) -> str:
         return f"{row.title} runs on {' and '.join(names)} only"
     if row.environment is not None:
         return f"not installed; run `npumark engines install {row.environment}`"
-    return f"this build of ONNX Runtime has no {row.provider_name}"
+    return f"this build of ONNX Runtime has no {row.provider_name}{_needs(row)}"
 
 
 def _platform() -> str | None:
@@ -132,13 +132,10 @@ class _Context:
     def __init__(self, onnxruntime: Any, wheels: Wheels, plugin: Plugin | None) -> None:
         self._onnxruntime, self._wheels, self._plugin = onnxruntime, wheels, plugin
 
-    def absent(self, row: Provider, why: str, *, needs: bool = True) -> list[EngineInfo]:
+    def absent(self, row: Provider, why: str) -> list[EngineInfo]:
         """Return the row's engines as unavailable, each id once."""
-        ids: dict[str, str] = {}
-        for role in row.roles:
-            told = why if role == "CPU" or not needs else f"{why}{_needs(row)}"
-            ids.setdefault(row.engine_id(role), told)
-        return [self._info(row, engine, None, told) for engine, told in ids.items()]
+        ids = dict.fromkeys(row.engine_id(role) for role in row.roles)
+        return [self._info(row, engine, None, why) for engine in ids]
 
     def present(self, row: Provider, devices: list[Device]) -> list[EngineInfo]:
         """Return an engine for each device, having run a model on it."""
