@@ -62,7 +62,11 @@ def engines(
 def install(
     names: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[NAME]...", autocompletion=complete.environments),
+        typer.Argument(
+            metavar="NAME",
+            help="The name of an environment; without one, all are listed.",
+            autocompletion=complete.environments,
+        ),
     ] = None,
     json: JsonOption = False,
 ) -> None:
@@ -102,7 +106,12 @@ def install(
 @app.command()
 def remove(
     names: Annotated[
-        list[str], typer.Argument(metavar="NAME...", autocompletion=complete.environments)
+        list[str],
+        typer.Argument(
+            metavar="NAME",
+            help="The name of an environment.",
+            autocompletion=complete.environments,
+        ),
     ],
     json: JsonOption = False,
 ) -> None:

@@ -197,8 +197,11 @@ def step_of(line: str) -> str | None:
     found = re.match(r"Collecting ([^\s;(]+)", line)
     if found:
         return f"looking for {found[1]}"
+    found = re.match(r"Processing (\S+\.whl)$", line)
+    if found:
+        return f"taking {Path(found[1]).name}"
     if line.startswith("Installing collected packages:"):
-        return f"unpacking {line.count(',') + 1} packages"
+        return f"unpacking {line.partition(':')[2].strip()}"[:100]
     return None
 
 

@@ -73,6 +73,15 @@ class Apart:
             (self.site / f"{name}.py").write_text(source)
 
 
+def link_basics(folder: Path) -> None:
+    """Put links to NumPy and psutil into ``folder``: what a worker needs, and nothing else."""
+    for name in ("numpy", "psutil"):
+        files = distribution(name).files or ()
+        for top in sorted({file.parts[0] for file in files} - {".."}):
+            source = Path(str(distribution(name).locate_file(top)))
+            (folder / top).symlink_to(source, target_is_directory=source.is_dir())
+
+
 def make_apart(folder: Path) -> Apart:
     """Make an environment at ``folder`` that holds the stub engine and links to NumPy, psutil."""
     subprocess.run(
@@ -80,11 +89,7 @@ def make_apart(folder: Path) -> Apart:
     )
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
     site = folder / "lib" / version / "site-packages"
-    for name in ("numpy", "psutil"):
-        files = distribution(name).files or ()
-        for top in sorted({file.parts[0] for file in files} - {".."}):
-            source = Path(str(distribution(name).locate_file(top)))
-            (site / top).symlink_to(source, target_is_directory=source.is_dir())
+    link_basics(site)
     apart = Apart(folder, str(folder / "bin" / "python"), site)
     apart.write(stub_engine=STUB, stub_runtime=RUNTIME)
     return apart
@@ -93,6 +98,15 @@ def make_apart(folder: Path) -> Apart:
 @pytest.fixture
 def apart(tmp_path: Path) -> Apart:
     return make_apart(tmp_path / "apart")
+
+
+@pytest.fixture
+def basics(tmp_path: Path) -> Path:
+    """Return a folder that holds NumPy and psutil alone."""
+    folder = tmp_path / "basics"
+    folder.mkdir()
+    link_basics(folder)
+    return folder
 
 
 @pytest.fixture

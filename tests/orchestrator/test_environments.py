@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -145,6 +146,7 @@ def linux(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_an_installed_environment_is_asked_for_its_own_providers(tmp_path: Path) -> None:
     folder = make(tmp_path)
+    digest = hashlib.sha256((folder / FILE).read_bytes()).hexdigest()
     (runtime,) = environment_runtimes(standings(tmp_path))
     assert runtime == Runtime(
         "ort",
@@ -153,7 +155,15 @@ def test_an_installed_environment_is_asked_for_its_own_providers(tmp_path: Path)
         str(folder / "python"),
         "qnn",
         {"onnxruntime": "1.31.1", "onnxruntime-qnn": "2.7.0"},
+        "3.11.7",
+        digest,
     )
+    assert runtime.held() == {
+        "name": "qnn",
+        "python": "3.11.7",
+        "packages": {"onnxruntime": "1.31.1", "onnxruntime-qnn": "2.7.0"},
+        "sha256": digest,
+    }
 
 
 def found(name: str, reason: str | None, environment: str | None = None) -> Found:

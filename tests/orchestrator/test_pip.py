@@ -1,0 +1,219 @@
+"""pip is watched, ended with its children, and explained in one sentence where it fails."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from npumark.errors import IntegrityError, NetworkError, NpumarkError, SetupError, UsageError
+from npumark.orchestrator import pip
+from npumark.orchestrator.pip import PipFailed, Source, explain, sources, step_of
+
+OFFLINE = """\
+Looking in indexes: https://index.invalid/simple
+WARNING: Retrying (Retry(total=0, connect=None, read=None, redirect=None, status=None)) after \
+connection broken by 'NewConnectionError('<pip._vendor.urllib3.connection.HTTPSConnection object \
+at 0x7f5c>: Failed to establish a new connection: [Errno -3] Temporary failure in name \
+resolution')': /simple/stub/
+ERROR: Could not find a version that satisfies the requirement stub==1.0 (from versions: none)
+ERROR: No matching distribution found for stub==1.0""".splitlines()
+
+NO_WHEEL = """\
+ERROR: Could not find a version that satisfies the requirement stub==1.0 (from versions: 0.9)
+ERROR: No matching distribution found for stub==1.0""".splitlines()
+
+NO_SPACE = [
+    "Collecting stub==1.0",
+    "ERROR: Could not install packages due to an OSError: [Errno 28] No space left on device",
+]
+
+HASHES = ["ERROR: THESE PACKAGES DO NOT MATCH THE HASHES FROM THE REQUIREMENTS FILE."]
+
+
+@pytest.mark.parametrize(
+    ("lines", "kind", "words"),
+    [
+        (OFFLINE, NetworkError, "no connection (stub==1.0 was looked for)"),
+        (NO_WHEEL, SetupError, "there is no wheel of stub==1.0 for this Python"),
+        (NO_SPACE, SetupError, "the disk is full"),
+        ([*OFFLINE, *NO_SPACE], SetupError, "the disk is full"),
+        (HASHES, IntegrityError, "is not what its index says"),
+        (["ERROR: ResolutionImpossible:", "see the docs"], SetupError, "pip says ERROR: Resol"),
+        (["odd"], SetupError, "pip says odd"),
+        ([], SetupError, "it wrote nothing"),
+    ],
+)
+def test_a_failure_is_one_sentence_with_its_exit_code(
+    lines: list[str], kind: type[NpumarkError], words: str
+) -> None:
+    told = explain(lines)
+    assert type(told) is kind
+    assert words in told.message
+    assert "\n" not in told.message
+    assert "http" not in told.message
+
+
+@pytest.mark.parametrize(
+    ("line", "step"),
+    [
+        ("Collecting onnxruntime==1.31.1 (from x)", "looking for onnxruntime==1.31.1"),
+        ("Collecting mlx==0.3; sys_platform == 'linux'", "looking for mlx==0.3"),
+        (
+            "  Downloading a-1.0-py3-none-any.whl (98.6 MB)",
+            "downloading a-1.0-py3-none-any.whl (98.6 MB)",
+        ),
+        ("  Downloading a-1.0-py3-none-any.whl.metadata (5.1 kB)", None),
+        ("Installing collected packages: a, b, c", "unpacking a, b, c"),
+        ("Processing /mirror/a-1.0-py3-none-any.whl", "taking a-1.0-py3-none-any.whl"),
+        ("Successfully installed a-1.0", None),
+    ],
+)
+def test_what_pip_does_is_told_in_our_words(line: str, step: str | None) -> None:
+    assert step_of(line) == step
+
+
+def test_a_mirror_is_searched_before_anything_else(tmp_path: Path) -> None:
+    assert sources(None) == sources(" ") == (Source(),)
+    first, then = sources(str(tmp_path))
+    assert first.arguments == ("--no-index", "--find-links", str(tmp_path))
+    assert then.arguments == ("--find-links", str(tmp_path))
+    page, _ = sources("https://wheels.invalid/page.html")
+    assert page.arguments == ("--no-index", "--find-links", "https://wheels.invalid/page.html")
+    index, more = sources("https://wheels.invalid/simple/")
+    assert index.arguments == ("--index-url", "https://wheels.invalid/simple/")
+    assert "PIP_EXTRA_INDEX_URL" in index.hidden
+    assert more.arguments == ("--extra-index-url", "https://wheels.invalid/simple/")
+
+
+def test_a_mirror_that_is_not_there_is_named() -> None:
+    with pytest.raises(UsageError, match="NPUMARK_MIRROR is '/no/such', and there is no such"):
+        sources("/no/such")
+
+
+class Runs:
+    """Stands in for ``run``: ``ends`` are the lines with which each call fails, or null."""
+
+    def __init__(self, *ends: Sequence[str] | None) -> None:
+        self.ends = list(ends)
+        self.commands: list[tuple[str, ...]] = []
+
+    def __call__(self, command: Sequence[str], marker: str, tell: Any, **_: Any) -> None:
+        self.commands.append(tuple(command))
+        lines = self.ends.pop(0)
+        if lines is not None:
+            raise PipFailed(lines)
+
+
+def install(runs: Runs, mirror: str | None, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    monkeypatch.setattr(pip, "run", runs)
+    told: list[str] = []
+    pip.install("/python", ["stub==1.0"], mirror, "test", told.append)
+    return told
+
+
+def test_a_mirror_that_has_everything_is_enough(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = Runs(None)
+    install(runs, str(tmp_path), monkeypatch)
+    (command,) = runs.commands
+    assert command[0] == "/python"
+    assert "--no-index" in command
+    assert command[-1] == "stub==1.0"
+    assert "--only-binary=:all:" in command
+
+
+def test_what_a_mirror_lacks_is_looked_for_further(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = Runs(NO_WHEEL, None)
+    assert "the mirror does not have all of it; looking further" in install(
+        runs, str(tmp_path), monkeypatch
+    )
+    assert "--no-index" not in runs.commands[1]
+
+
+def test_a_full_disk_is_not_looked_round(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = Runs(NO_SPACE)
+    with pytest.raises(SetupError, match="the disk is full"):
+        install(runs, str(tmp_path), monkeypatch)
+    assert len(runs.commands) == 1
+
+
+def test_no_address_is_given_to_pip(monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = Runs(None)
+    install(runs, None, monkeypatch)
+    assert not any("://" in word or "index" in word for word in runs.commands[0])
+
+
+def python(body: str) -> tuple[str, ...]:
+    return (sys.executable, "-u", "-c", body)
+
+
+def test_a_command_is_followed_line_by_line() -> None:
+    told: list[str] = []
+    body = (
+        "print('Collecting a==1'); print('noise'); print('Collecting a==1'); print('Collecting b')"
+    )
+    pip.run(python(body), "test", told.append)
+    assert told == ["looking for a==1", "looking for b"]
+
+
+def test_a_command_that_fails_hands_over_its_last_lines() -> None:
+    with pytest.raises(PipFailed) as failed:
+        pip.run(python("print('first'); print('ERROR: last'); raise SystemExit(1)"), "t", str)
+    assert failed.value.lines == ("first", "ERROR: last")
+
+
+def test_what_misdirects_pip_is_kept_from_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("PIP_TARGET", "PIP_USER", "PIP_EXTRA_INDEX_URL", "PIP_CERT"):
+        monkeypatch.setenv(name, "x")
+    told: list[str] = []
+    body = "import os; [print('Collecting', n) for n in sorted(os.environ) if n.startswith('PIP_')]"
+    pip.run(python(body), "t", told.append, hidden=("PIP_EXTRA_INDEX_URL",))
+    assert "looking for PIP_CERT" in told
+    assert not {"looking for PIP_TARGET", "looking for PIP_USER"} & set(told)
+    assert "looking for PIP_EXTRA_INDEX_URL" not in told
+
+
+@pytest.mark.skipif(os.name != "posix", reason="drives POSIX processes")
+def test_a_stop_leaves_nothing_running() -> None:
+    """Ctrl-C while pip and a child of its are at work: both end."""
+    body = """
+import os, subprocess, sys, time
+child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'])
+print('Collecting', f'{os.getpid()},{child.pid}')
+time.sleep(600)"""
+    pids: list[int] = []
+
+    def stop(doing: str) -> None:
+        pids.extend(int(word) for word in doing.removeprefix("looking for ").split(","))
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        pip.run(python(body), f"stop-{os.getpid()}", stop)
+    until = time.monotonic() + 10
+    while any(map(alive, pids)) and time.monotonic() < until:
+        time.sleep(0.01)
+    assert len(pids) == 2
+    assert not any(map(alive, pids))
+
+
+def alive(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def test_time_is_told_in_seconds_then_minutes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pip.time, "monotonic", lambda: 1000.0)
+    assert pip.elapsed(999.0) == "1 s"
+    assert pip.elapsed(875.0) == "2 min 5 s"
