@@ -90,6 +90,7 @@ class Environment:
 
 _FLOATS = ("fp32", "fp16")
 _GPU = {"iGPU": "gpu", "dGPU": "gpu"}
+_COREML = ("NPU", "iGPU", "dGPU", "CPU")
 
 PROVIDERS: tuple[Provider, ...] = (
     Provider(
@@ -498,14 +499,22 @@ PROVIDERS: tuple[Provider, ...] = (
         packages=("coremltools", "pyobjc-framework-CoreML"),
         environment=None,
         platforms=MACOS,
-        roles=("NPU", "iGPU", "CPU"),
-        id_suffixes={"NPU": "ane", "iGPU": "gpu", "CPU": "cpu"},
-        variants_by_role=dict.fromkeys(("NPU", "iGPU", "CPU"), ("coreml-fp16", "coreml-int8")),
-        extra_variants_by_role=dict.fromkeys(("NPU", "iGPU", "CPU"), ("coreml-lut4",)),
+        roles=("NPU", "iGPU", "dGPU", "CPU"),
+        id_suffixes={"NPU": "ane", "CPU": "cpu", **_GPU},
+        variants_by_role=dict.fromkeys(_COREML, ("coreml-fp16", "coreml-int8")),
+        extra_variants_by_role=dict.fromkeys(_COREML, ("coreml-lut4",)),
         accelerates="FP16, A8W8 and 4-bit palettes on the Neural Engine",
         cache="folder",
         placement="the compute plan: preferred device of each operation, by estimated cost",
-        traps=("a device that supports an operation is not the one that runs it",),
+        needs="macOS 14, for 4-bit palettes macOS 15, for the compute plan macOS 14.4",
+        traps=(
+            "the compute units that are asked for are an upper bound: a program for the Neural "
+            "Engine may run on the CPU",
+            "a device that supports an operation is not the one that runs it",
+            "8-bit activations are slower on CPU and GPU, which unpack them at run time; int8 "
+            "multipliers came with A17 Pro and M4",
+            "which number format multiplied is not told",
+        ),
     ),
 )
 
