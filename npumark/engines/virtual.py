@@ -7,7 +7,9 @@ They are marked ``virtual`` and no run with one is ever comparable.
 from __future__ import annotations
 
 import gc
+import hashlib
 import os
+import random
 import signal
 import sys
 import time
@@ -19,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from npumark.engines.base import Array, Engine, LoadRequest, Session
+from npumark.engines.model_cache import ModelCache, Recipe, model_cache
 from npumark.engines.virtual_script import DEATHS, REFUSALS, Card, Fault, Script, read_script
 from npumark.errors import EngineError, Unsupported, WrongDevice
 from npumark.worker.protocol import EngineInfo, Observed, Placement
@@ -51,7 +54,10 @@ class Virtual(Engine):
                 variants=tuple(card.variants),
                 extra_variants=tuple(card.extra_variants),
                 derived_from=card.derived_from,
-                options={"script": str(options["script"])},
+                options={
+                    "script": str(options["script"]),
+                    **({"cache": True} if card.compiles is not None else {}),
+                },
                 emulated=card.emulated,
                 virtual=True,
                 local_only=card.local_only,
@@ -61,12 +67,19 @@ class Virtual(Engine):
 
     def _load(self, request: LoadRequest) -> Session:
         script, card = self._card(request)
-        attempt = script.next_attempt(card.id, request.workload_id, request.encoding)
+        attempt = script.next_attempt(
+            card.id, request.workload_id, request.encoding, preparing=request.preparing
+        )
         faults = card.faults_of(request.workload_id, request.encoding, attempt)
-        for fault in faults:
-            if fault.call is None and fault.do in (*DEATHS, *REFUSALS):
-                misbehave(fault)
-        return VirtualSession(script, card, request, attempt, faults)
+        _at_load(faults, None)
+        cache = model_cache(request, {"version": card.version})
+        session = VirtualSession(script, card, request, attempt, faults)
+        if cache is None:
+            return session
+        model = _Model(card, request, faults)
+        session.compiled = cache
+        session.model_is_whole = cache.open(Recipe(model.load, compile=model.compile))
+        return session
 
     def _placement(self, request: LoadRequest, feed: list[Array], runs: int) -> Placement:
         del feed, runs
@@ -86,6 +99,37 @@ class Virtual(Engine):
         if request.engine_id not in script.engines:
             raise EngineError(f"the script has no engine {request.engine_id}")
         return script, script.engines[request.engine_id]
+
+
+class _Model:
+    """A compiled model: bytes that only this graph gives, of which every one counts."""
+
+    def __init__(self, card: Card, request: LoadRequest, faults: list[Fault]) -> None:
+        self._compiles = card.compiles or {}
+        self._graph = request.graph
+        self._encoding = request.encoding
+        self._faults = faults
+        self._compiled = False
+
+    def compile(self, folder: Path) -> dict[str, Any]:
+        _at_load(self._faults, "compile")
+        time.sleep(self._compiles["seconds"])
+        if self._compiles["keeps"]:
+            (folder / "model.bin").write_bytes(self._bytes())
+        self._compiled = True
+        return {"partitions": 1}
+
+    def load(self, folder: Path | None) -> bool:
+        """Return whether the model is byte for byte what compiling the graph gives."""
+        if folder is None or not self._compiles["keeps"]:
+            return True
+        if not self._compiled:
+            _at_load(self._faults, "reload")
+        return (folder / "model.bin").read_bytes() == self._bytes()
+
+    def _bytes(self) -> bytes:
+        seed = hashlib.sha256(self._graph.read_bytes() + self._encoding.encode()).digest()
+        return random.Random(seed).randbytes(int(self._compiles["bytes"]))  # noqa: S311
 
 
 class VirtualSession(Session):
@@ -115,6 +159,8 @@ class VirtualSession(Session):
         self._references: Sequence[Array] = ()
         self._first: int | None = None
         self._whole = False
+        self.compiled: ModelCache | None = None
+        self.model_is_whole = True
 
     def learn(self, samples: Sequence[tuple[Array, ...]], references: Sequence[Array]) -> None:
         """Take the eval set's inputs and right answers."""
@@ -138,6 +184,13 @@ class VirtualSession(Session):
 
     def step(self) -> Callable[[], object]:
         return self._call
+
+    def loaded_from_cache(self) -> bool | None:
+        return None if self.compiled is None else self.compiled.reused
+
+    def close(self) -> None:
+        if self.compiled is not None:
+            self.compiled.settle()
 
     def observed(self) -> Observed:
         precision = self._card.precision.get(self._request.encoding, self._request.format)
@@ -173,8 +226,11 @@ class VirtualSession(Session):
         for output, reference in zip(self._outputs, self._references, strict=False):
             if output.size == reference[which].size:
                 output[...] = reference[which].reshape(output.shape)
+            if not self.model_is_whole:
+                output[...] = -output
             for fault in self._lies:
-                _distort(fault, output, self._gauss)
+                if fault.when is None or (fault.when == "reload") == bool(self.loaded_from_cache()):
+                    _distort(fault, output, self._gauss)
 
     def _latency(self) -> int:
         card, elapsed = self._card, self._now / 1e9
@@ -190,6 +246,12 @@ class VirtualSession(Session):
         if self._whole:
             return b"".join(a.tobytes() for a in arrays)
         return b"".join(a.reshape(-1)[:: max(1, a.size // _FINGERPRINT)].tobytes() for a in arrays)
+
+
+def _at_load(faults: list[Fault], when: str | None) -> None:
+    for fault in faults:
+        if fault.call is None and fault.when == when and fault.do in (*DEATHS, *REFUSALS):
+            misbehave(fault)
 
 
 def misbehave(fault: Fault) -> None:

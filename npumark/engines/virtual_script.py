@@ -15,12 +15,19 @@ JSON, every key but ``engines`` optional::
         "first_call_factor": 10, "noise": 0.01, "attempt_noise": 0.005,
         "drift_per_s": 0.0, "attempt_factors": {"*/*": [1, 1, 1.3]},
         "episodes": {"every_s": 0.5, "length_s": 0.1, "factor": 3},
+        "compiles": {"bytes": 4096, "seconds": 0.0, "keeps": true},
         "faults": [{"workload": "*", "variant": "*", "attempts": [2], "do": "abort", …}]}]}
+
+An engine that ``compiles`` keeps a compiled model of so many ``bytes`` (engines.model_cache);
+with ``keeps`` false its runtime writes none. A session loaded from one whose bytes are not those
+that were written gives wrong answers, as a real one would.
 
 Patterns are ``workload/variant`` in fnmatch style; the first that matches holds. Deaths
 (``abort``, ``segfault``, ``kill``, ``exit`` with ``code``, ``hang``, ``half_json``, ``garbage``),
 ``stderr_flood`` with ``bytes`` and refusals (``unsupported``, ``wrong_device``, ``raise``,
-``out_of_memory``) happen at load, or at call number ``call``. Wrong answers are ``nan``,
+``out_of_memory``) happen at load, or at call number ``call``; with ``when`` they happen only
+while a model is compiled (``compile``) or loaded by a process that did not compile it
+(``reload``). Loads that prepare an entry count as attempts -1, -2 …. Wrong answers are ``nan``,
 ``nan_one``, ``inf``, ``zeros``, ``memoised``, ``memoised_when_timed``, ``scale`` with ``factor``,
 ``noise`` with ``snr_db``, ``roll``, ``fp16_clip`` with ``gain``, ``wrong_shape`` and ``jitter``
 (answers differ from call to call in their last bits).
@@ -57,18 +64,26 @@ WRONG_ANSWERS = (
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One misbehaviour; ``attempts`` null means every one, ``call`` null means at load."""
+    """One misbehaviour; ``attempts`` null means every one, ``call`` null means at load.
+
+    ``when`` limits it to sessions that ``compile`` a model or ``reload`` one; null, to neither.
+    """
 
     do: str
     workload: str = "*"
     variant: str = "*"
     attempts: list[int] | None = None
     call: int | None = None
+    when: str | None = None
     code: int = 0
     bytes: int = 1 << 20
     factor: float = 2.0
     snr_db: float = 30.0
     gain: float = 4096.0
+
+    def __post_init__(self) -> None:
+        if self.when not in (None, "compile", "reload"):
+            raise ValueError(f"unknown time of a fault: {self.when!r}")
 
     def applies(self, workload: str, variant: str, attempt: int) -> bool:
         return (
@@ -76,6 +91,9 @@ class Fault:
             and fnmatchcase(variant, self.variant)
             and (self.attempts is None or attempt in self.attempts)
         )
+
+
+_COMPILES: dict[str, Any] = {"bytes": 4096, "seconds": 0.0, "keeps": True}
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +123,7 @@ class Card:
     drift_per_s: float = 0.0
     attempt_factors: dict[str, list[float]] = field(default_factory=dict)
     episodes: dict[str, float] = field(default_factory=dict)
+    compiles: dict[str, Any] | None = None
     faults: list[Fault] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -112,13 +131,18 @@ class Card:
             object.__setattr__(
                 self, "processor", {"key": "cpu", "role": "CPU", "name": "Virtual CPU"}
             )
+        if self.compiles is not None:
+            told = {**_COMPILES, **self.compiles}
+            if set(told) != set(_COMPILES):
+                raise ValueError(f"unknown keys of compiles: {sorted(set(told) - set(_COMPILES))}")
+            object.__setattr__(self, "compiles", told)
 
     def latency_ns(self, workload: str, variant: str) -> int:
         return round(float(_first(self.latency_us, workload, variant, 1000.0)) * 1000)
 
     def attempt_factor(self, workload: str, variant: str, attempt: int) -> float:
         factors = _first(self.attempt_factors, workload, variant, [1.0])
-        return float(factors[min(attempt, len(factors)) - 1])
+        return float(factors[min(max(attempt, 1), len(factors)) - 1])
 
     def faults_of(self, workload: str, variant: str, attempt: int) -> list[Fault]:
         return [f for f in self.faults if f.applies(workload, variant, attempt)]
@@ -138,17 +162,21 @@ class Script:
         """Return a generator that depends on the seed and ``parts`` alone."""
         return random.Random("/".join(map(str, (self.seed, *parts))))  # noqa: S311
 
-    def next_attempt(self, engine: str, workload: str, variant: str) -> int:
-        """Count one more attempt of an entry; return its number, from 1."""
+    def next_attempt(
+        self, engine: str, workload: str, variant: str, *, preparing: bool = False
+    ) -> int:
+        """Count one more attempt of an entry; return its number, from 1, or from -1 downwards
+        for the loads that prepare it."""
         self.state.mkdir(parents=True, exist_ok=True)
-        attempt = 1
+        attempt, sign, lead = 1, -1 if preparing else 1, "prepare." if preparing else ""
         while True:
+            name = f"{lead}{engine}.{workload}.{variant}.{attempt}"
             try:
-                (self.state / f"{engine}.{workload}.{variant}.{attempt}").touch(exist_ok=False)
+                (self.state / name).touch(exist_ok=False)
             except FileExistsError:
                 attempt += 1
             else:
-                return attempt
+                return sign * attempt
 
 
 def read_script(path: Path) -> Script:

@@ -12,6 +12,7 @@ from npumark.orchestrator.clock import RunClock
 from npumark.orchestrator.supervisor import Outcome
 from npumark.record.model import (
     Attempt,
+    CacheFields,
     MeasurementFields,
     ObservedFields,
     PlacementFields,
@@ -88,6 +89,7 @@ def _attempt(
         placement=PlacementFields(**asdict(placement)) if placement else None,
         measurement=_measurement(measured) if measured else None,
         log_tail=log,
+        cache=CacheFields(**asdict(result.cache)) if result and result.cache else None,
     )
 
 

@@ -24,6 +24,7 @@ from npumark.record.model import (
     Environment,
     Payload,
     Plan,
+    Preparation,
     Processor,
     Record,
     ResumeEvent,
@@ -72,6 +73,7 @@ class Book:
     resumed: list[ResumeEvent] = field(default_factory=list)
     attempts: dict[Key, list[Attempt]] = field(default_factory=dict)
     judged: dict[Key, list[JudgedAttempt]] = field(default_factory=dict)
+    prepared: list[Preparation] = field(default_factory=list)
     harness: dict[str, Any] = field(default_factory=dict)
     spent_ns: dict[str, int] = field(default_factory=dict)
 
@@ -111,6 +113,15 @@ class Book:
         judged = self.take(planned, attempt)
         self.save()
         return judged
+
+    def enter_preparation(self, made: Preparation) -> None:
+        """Add what was prepared, and put it on the disk."""
+        self.journal.append(
+            "prepared",
+            {"preparation": made.model_dump(mode="json"), "spent_ns": self.spent_ns},
+        )
+        self.prepared.append(made)
+        self.save()
 
     def fact(self, name: str, value: Any) -> None:
         self.journal.append("fact", {"name": name, "value": value})
@@ -157,6 +168,7 @@ class Book:
             machine=self.machine,
             processors=list(self.processors),
             environment=environment,
+            prepared=self.prepared,
             resumed=self.resumed,
             harness=self.harness,
             box=None,

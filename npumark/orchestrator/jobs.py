@@ -5,22 +5,26 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
+import npumark
 from npumark.orchestrator.discover import Found
 from npumark.pack.manifest import Manifest, Variant
 from npumark.policy import Policy
 from npumark.score.attempt import least_iterations
 from npumark.score.planned import Planned, attempt_seed
-from npumark.worker.protocol import FileCheck, Job, TimingOptions
-
-Stamp = tuple[int, int, int]
+from npumark.worker.protocol import FileCheck, Job, Stamp, TimingOptions
 
 
 @dataclass(frozen=True, slots=True)
 class JobMaker:
-    """What all jobs of a run share. ``threads`` is what every CPU engine is asked for."""
+    """What all jobs of a run share. ``threads`` is what every CPU engine is asked for.
+
+    ``host`` is what of the computer a compiled model depends on, and ``drivers`` what is known
+    of each engine's device and its driver beside what its own probe tells.
+    """
 
     manifest: Manifest
     policy: Policy
@@ -30,9 +34,22 @@ class JobMaker:
     run_id: str
     quick: bool
     threads: int
+    host: Mapping[str, Any] = field(default_factory=dict)
+    drivers: Mapping[str, Any] = field(default_factory=dict)
 
-    def measure(self, planned: Planned, n: int, stamps: Mapping[str, Stamp], samples: Path) -> Job:
-        """Return the job of attempt ``n`` of an entry; raw durations go to ``samples``."""
+    def measure(
+        self,
+        planned: Planned,
+        n: int,
+        stamps: Mapping[str, Stamp],
+        samples: Path,
+        cache: Mapping[str, Stamp] | None = None,
+    ) -> Job:
+        """Return the job of attempt ``n`` of an entry; raw durations go to ``samples``.
+
+        ``cache`` holds the stamps of its compiled model's files; null, and the graph is loaded
+        without one.
+        """
         workload = self.manifest.workloads[planned.workload]
         graph = workload.variant(planned.graph_variant)
         found = self.engines[planned.engine]
@@ -44,7 +61,8 @@ class JobMaker:
             options=found.info.options,
             threads=self.threads,
             pack_root=str(self.pack_root),
-            cache_dir=str(self.cache_root / self._cache_key(planned, graph)),
+            cache_dir="" if cache is None else str(self.cache_dir(planned)),
+            cache_stamps=dict(cache or {}),
             workload=asdict(workload),
             variant=asdict(graph),
             encoding=planned.variant if derived else "",
@@ -60,29 +78,54 @@ class JobMaker:
             samples_path=str(samples),
         )
 
-    def prepare(self, planned: Planned, stamps: Mapping[str, Stamp]) -> Job | None:
-        """Return a job that fills the cache of compiled models before attempt 1, so that it
-        loads the way every later attempt does; None for an engine that keeps no cache.
+    def compiles(self, planned: Planned) -> bool:
+        """Say whether the entry's engine keeps compiled models: its options say so (``cache``)."""
+        return bool(self.engines[planned.engine].info.options.get("cache"))
 
-        An engine that keeps one says so in its options (``cache``). What the job measures in
-        its few calls is thrown away.
+    def prepare(
+        self,
+        planned: Planned,
+        stamps: Mapping[str, Stamp],
+        cache: Mapping[str, Stamp],
+        *,
+        rebuild: bool = False,
+    ) -> Job:
+        """Return a job that compiles an entry's model where it must, loads it and calls it once,
+        so that attempt 1 loads the way every later one does.
+
+        ``cache`` holds the stamps of its files; ``rebuild`` throws away what lies there.
         """
-        if not self.engines[planned.engine].info.options.get("cache"):
-            return None
-        job = self.measure(planned, 0, stamps, Path())
-        timing = timing_options(self.policy, planned, quick=self.quick)
-        brief = replace(timing, loop_s=0.0, min_iterations=1, warmup_max_s=0.0)
-        return replace(job, timing=brief, profile_runs=0, samples_path=None)
+        job = self.measure(planned, 0, stamps, Path(), cache)
+        return replace(
+            job,
+            kind="prepare",
+            timing=None,
+            profile_runs=0,
+            samples_path=None,
+            rebuild=rebuild,
+        )
+
+    def cache_dir(self, planned: Planned) -> Path:
+        """Return the folder of an entry's compiled model, named by all that it depends on."""
+        graph = self.manifest.workloads[planned.workload].variant(planned.graph_variant)
+        return self.cache_root / self._cache_key(planned, graph)
 
     def _cache_key(self, planned: Planned, graph: Variant) -> str:
-        """Name a compiled model by all that it depends on: contents, runtime, device, options."""
+        """Name a compiled model by all that it depends on: contents, runtime with its packages,
+        device with its driver, options, and the computer."""
         found = self.engines[planned.engine]
         parts = {
+            "npumark": npumark.__version__,
+            "host": self.host,
             "engine": found.info.id,
             "ref": found.runtime.ref,
+            "python": found.runtime.python,
+            "environment": found.runtime.environment,
+            "packages": found.runtime.packages,
             "version": found.info.version,
             "versions": found.info.versions,
             "device": found.info.processor,
+            "driver": self.drivers.get(planned.engine),
             "options": found.info.options,
             "variant": planned.variant,
             "threads": self.threads,

@@ -31,7 +31,8 @@ _BINARY: int = getattr(os, "O_BINARY", 0)
 @dataclass(frozen=True, slots=True)
 class Line:
     """One journal line: ``kind`` (``header``, ``resumed``, ``starting``, ``attempt``,
-    ``fact``, ``parts``, ``finished``), its ``body`` and its ``number`` in the file."""
+    ``prepared``, ``fact``, ``parts``, ``finished``), its ``body`` and its ``number`` in the
+    file."""
 
     kind: str
     body: dict[str, Any]
@@ -108,8 +109,8 @@ def read_journal(path: Path) -> tuple[Line, ...]:
 class Replay:
     """What a journal says: its header, attempts by entry, facts, and the attempt in flight.
 
-    ``numbers`` are the lines that the attempts stand on. ``parts`` is what was seen of the
-    machine up to the last attempt or the end of a part.
+    ``prepared`` are its preparations. ``numbers`` are the lines that the attempts stand on.
+    ``parts`` is what was seen of the machine up to the last attempt or the end of a part.
     """
 
     header: dict[str, Any]
@@ -117,6 +118,7 @@ class Replay:
     numbers: dict[Key, list[int]] = field(default_factory=dict)
     facts: dict[str, Any] = field(default_factory=dict)
     resumed: list[dict[str, Any]] = field(default_factory=list)
+    prepared: list[dict[str, Any]] = field(default_factory=list)
     in_flight: dict[str, Any] | None = None
     spent_ns: dict[str, int] = field(default_factory=dict)
     parts: list[dict[str, Any]] = field(default_factory=list)
@@ -168,6 +170,11 @@ def _take(state: Replay, line: Line) -> None:
         state.spent_ns = {str(k): int(v) for k, v in body.get("spent_ns", {}).items()}
         state.parts = list(body.get("parts", [_UNKNOWN_PART]))
         state.last_ns = max(state.last_ns, ended)
+    elif line.kind == "prepared":
+        made = body["preparation"]
+        state.prepared.append(made)
+        state.spent_ns = {str(k): int(v) for k, v in body["spent_ns"].items()}
+        state.last_ns = max(state.last_ns, int(made["started_ns"]) + int(made["wall_ns"]))
     elif line.kind == "fact":
         state.facts[str(body["name"])] = body["value"]
     elif line.kind == "parts":

@@ -6,22 +6,26 @@ import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from npumark.orchestrator.attempts import attempt_of
 from npumark.orchestrator.book import Book
 from npumark.orchestrator.clock import RunClock, SleepWatch
+from npumark.orchestrator.compiled import CompiledModels
 from npumark.orchestrator.events import AttemptEnded, AttemptStarted, Event, Stage
 from npumark.orchestrator.interrupts import Interrupts
-from npumark.orchestrator.jobs import JobMaker, Stamp
+from npumark.orchestrator.jobs import JobMaker
 from npumark.orchestrator.redaction import redact, replacements
 from npumark.orchestrator.schedule import Done, Run, Wait, next_action, time_left
-from npumark.orchestrator.supervisor import supervise
+from npumark.orchestrator.supervisor import Outcome, supervise
+from npumark.record.model import Preparation
 from npumark.score.comparability import ENDED_BY
+from npumark.score.labels import engine_marks
 from npumark.score.planned import Planned
-from npumark.worker.protocol import Job
+from npumark.worker.protocol import Job, Stamp
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 
@@ -44,6 +48,10 @@ class Measuring:
     tell: Tell
     stamps: dict[str, Stamp] = field(default_factory=dict)
     deadline_ns: int | None = None
+    models: CompiledModels = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.models = CompiledModels(self.jobs)
 
     def overhead(self) -> None:
         """Measure once per run what the harness itself costs per call."""
@@ -106,6 +114,9 @@ class Measuring:
                 return
             if isinstance(action, Wait):
                 self._wait(action)
+            elif self.models.wants(action.entry):
+                # Compiling takes time, so whether an attempt still fits is asked again after it.
+                self._prepare(action.entry, action.n)
             else:
                 self._attempt(action)
 
@@ -131,31 +142,51 @@ class Measuring:
         with self.spending("spacing"):
             self.interrupts.wait(left_ns / 1e9)
 
-    def _prepare(self, planned: Planned) -> None:
-        job = self.jobs.prepare(planned, self.stamps)
-        if job is None:
-            return
+    def _prepare(self, planned: Planned, before: int) -> None:
+        """See to it that the entry's compiled model is there and loads, and write down what it
+        took. Where that fails, the attempt fails too and says why; nothing is decided here."""
+        book = self.book
         self.tell(Stage("compile", f"Compiling for {planned}"))
+        started, spent = self.clock.now_ns(), book.spent_ns.get("compile", 0)
         with self.spending("compile"):
-            outcome = supervise(
-                job,
-                limits=self.book.policy.worker,
-                deadline_s=self.book.policy.worker.attempt_deadline_s,
-                interrupts=self.interrupts,
-                marker=f"{self.marker}/{'/'.join(planned.key)}/0",
-                python=self._python(planned),
-                log_path=self._path("logs", planned, 0, "log"),
-            )
+            made = self.models.prepare(planned, self.stamps, partial(self._compile, planned))
+        known = replacements()
+        preparation = Preparation(
+            engine=planned.engine,
+            workload=planned.workload,
+            variant=planned.variant,
+            before=before,
+            started_ns=started,
+            wall_ns=book.spent_ns["compile"] - spent,
+            **{**asdict(made), "why": redact(made.why, known) if made.why else None},
+        )
+        with self.interrupts.deferred():
+            book.enter_preparation(preparation)
+
+    def _compile(self, planned: Planned, job: Job) -> Outcome:
+        outcome = supervise(
+            job,
+            limits=self.book.policy.worker,
+            deadline_s=self.book.policy.worker.attempt_deadline_s,
+            interrupts=self.interrupts,
+            marker=f"{self.marker}/{'/'.join(planned.key)}/0",
+            python=self._python(planned),
+            log_path=self._path("logs", planned, 0, "log"),
+        )
         self.interrupts.check()
-        # Where it failed, attempt 1 fails too and says why; nothing is decided here.
         if outcome.result is not None:
             self.stamps.update(outcome.result.stamps)
+        return outcome
 
     def _attempt(self, action: Run) -> None:
         book, planned, n = self.book, action.entry, action.n
-        if n == 1:
-            self._prepare(planned)
-        job = self.jobs.measure(planned, n, self.stamps, self._path("samples", planned, n, "i64"))
+        job = self.jobs.measure(
+            planned,
+            n,
+            self.stamps,
+            self._path("samples", planned, n, "i64"),
+            self.models.stamps(planned),
+        )
         left = time_left(
             book.plan, book.judged, self.clock.now_ns(), book.policy, quick=book.request.quick
         )
@@ -168,7 +199,8 @@ class Measuring:
                 "started_ns": self.clock.now_ns(),
             },
         )
-        self.tell(AttemptStarted(planned, n, book.done(), left.attempts, left.seconds))
+        marks = next(engine_marks(e) for e in book.engines if e.id == planned.engine)
+        self.tell(AttemptStarted(planned, n, book.done(), left.attempts, left.seconds, marks))
         watch = SleepWatch()
         outcome = supervise(
             job,
@@ -191,8 +223,19 @@ class Measuring:
         with self.interrupts.deferred():
             if outcome.result is not None:
                 self.stamps.update(outcome.result.stamps)
+            self.models.attempted(planned, outcome)
             judged = book.enter(planned, attempt)
-        self.tell(AttemptEnded(planned, attempt, judged.tops, judged.can_count, judged.why_not))
+        self.tell(
+            AttemptEnded(
+                planned,
+                attempt,
+                judged.tops,
+                judged.can_count,
+                judged.why_not,
+                judged.why,
+                marks,
+            )
+        )
 
     def _python(self, planned: Planned) -> str | None:
         """Return the interpreter of the entry's engine where it is not this one."""

@@ -38,6 +38,7 @@ from npumark.record.model import (
     Attempt,
     EngineRecord,
     Environment,
+    Preparation,
     Processor,
     ResumeEvent,
     Suite,
@@ -178,6 +179,8 @@ def _check_header(folder: RunFolder, told: Replay) -> None:
         dict(told.facts.get("harness", {}))
         for seen in told.parts:
             Part(**seen)
+        for made in told.prepared:
+            Preparation.model_validate(made)
     except _ODD as fault:
         raise broken(folder.journal, f"a line after the first {lack(fault)}") from fault
     for key, attempts in told.attempts.items():
@@ -279,6 +282,7 @@ def reopen(
                 *(ResumeEvent(at_ns=r["at_ns"], changed=r["changed"]) for r in told.resumed),
                 ResumeEvent(at_ns=at_ns, changed=changed),
             ],
+            prepared=[Preparation.model_validate(made) for made in told.prepared],
             harness=told.facts.get("harness", {}),
             spent_ns=dict(told.spent_ns),
         )

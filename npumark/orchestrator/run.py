@@ -17,9 +17,9 @@ from pathlib import Path
 from npumark import paths
 from npumark.errors import Interrupted, NpumarkError, SetupError, UsageError
 from npumark.machine import cpu_limits
-from npumark.orchestrator import opening, surroundings
+from npumark.orchestrator import compiled, opening, surroundings
 from npumark.orchestrator.awake import KeepAwake
-from npumark.orchestrator.book import Book
+from npumark.orchestrator.book import Book, machine_facts
 from npumark.orchestrator.clock import NS, RunClock
 from npumark.orchestrator.discover import Found
 from npumark.orchestrator.events import Checked, Event, Listener, PlanMade, Saved, Stage
@@ -47,6 +47,10 @@ from npumark.record.files import check_output, read_record, write_record
 from npumark.record.history import RunFolder
 from npumark.record.model import Record
 from npumark.score.planned import Planned
+
+_COMPILES_FOR = ("os", "os_version", "kernel", "cpu_model", "cpu_stepping", "isa")
+"""What of the computer a compiled model may depend on: its processor's instructions, and the
+system that brings drivers and, on some, the runtime itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +202,9 @@ def _new(
         book = opening.begin(prepared, pack, environment, clock, threads, spent.ns)
         book.save()
     engines = {p.engine: prepared.survey.engine(p.engine) for p in prepared.plan}
-    return _measuring(book, clock, engines, pack, threads, interrupts, holder, tell, spent)
+    return _measuring(
+        book, clock, engines, prepared.survey, pack, threads, interrupts, holder, tell, spent
+    )
 
 
 def _resumed(
@@ -237,13 +243,14 @@ def _resumed(
     engines = opening.engines_before(told)
     engines.update({f.info.id: f for f in survey.found if f.info.available})
     threads = opening.threads(told)
-    return _measuring(book, clock, engines, pack, threads, interrupts, holder, tell, spent)
+    return _measuring(book, clock, engines, survey, pack, threads, interrupts, holder, tell, spent)
 
 
 def _measuring(
     book: Book,
     clock: RunClock,
     engines: dict[str, Found],
+    survey: Survey,
     pack: EnsureResult,
     threads: int,
     interrupts: Interrupts,
@@ -251,16 +258,21 @@ def _measuring(
     tell: _Teller,
     spent: _Spent,
 ) -> Measuring:
+    # As the computer is now: a run that is resumed may have met another system or driver.
+    machine = machine_facts()
     jobs = JobMaker(
         manifest=book.manifest,
         policy=book.policy,
         engines=engines,
         pack_root=pack.root,
-        cache_root=paths.cache_dir() / "compiled",
+        cache_root=compiled.root(),
         run_id=book.run_id,
         quick=book.request.quick,
         threads=threads,
+        host={name: machine.get(name) for name in _COMPILES_FOR},
+        drivers=survey.details(),
     )
+    compiled.prune(jobs.cache_root, [jobs.cache_dir(p) for p in book.plan if p.skip is None])
     budget = book.request.time_budget_s
     # The budget is the whole command's: what came before has used some of it.
     used = sum(spent.ns.values())

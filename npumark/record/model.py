@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from npumark.worker.protocol import Status
+from npumark.worker.protocol import CacheState, Status
 
 SCHEMA = "npumark-record/1"
 MAX_RECORD_BYTES = 32 << 20
@@ -98,6 +98,15 @@ class MeasurementFields(Model):
     loaded_from_cache: bool | None
 
 
+class CacheFields(Model):
+    """What an attempt found of its compiled model, and did (worker.protocol.CacheUse)."""
+
+    state: CacheState
+    why: str | None
+    compile_ns: Nanoseconds | None
+    bytes: Count | None
+
+
 class Attempt(Model):
     """One fresh-load measurement of an entry, in its own worker process.
 
@@ -105,6 +114,7 @@ class Attempt(Model):
     judged from the fields below. ``started_ns`` and ``wall_ns`` are on the run's own monotonic
     clock, zero at the run's start. ``pid_exit`` is the exit status or minus the signal.
     ``seed`` drew the timed checks. ``log_tail`` is kept where the attempt did not measure.
+    ``cache`` is null where the engine keeps no compiled model.
     """
 
     n: int
@@ -118,6 +128,33 @@ class Attempt(Model):
     placement: PlacementFields | None
     measurement: MeasurementFields | None
     log_tail: str | None
+    cache: CacheFields | None = None
+
+
+class Preparation(Model):
+    """What was done, untimed, before attempt ``before`` of an entry whose engine compiles.
+
+    ``state`` is what the attempts find: a compiled model that was ``reused`` from an earlier
+    run, ``built`` or ``rebuilt`` now and seen to load in a fresh process, or ``unkept``; null
+    where none was reached. ``why`` says what was wrong with the one that was there, why none is
+    kept, or why preparing failed (``status``). ``compile_ns`` is how long compiling took,
+    ``first_call_ns`` the call after it, in which some runtimes compile, and ``load_ns`` how
+    long a fresh process takes to load what was compiled. Null: not done.
+    """
+
+    engine: str
+    workload: str
+    variant: str
+    before: int
+    status: Status
+    why: str | None
+    state: CacheState | None
+    compile_ns: Nanoseconds | None
+    first_call_ns: Nanoseconds | None
+    load_ns: Nanoseconds | None
+    bytes: Count | None
+    started_ns: Nanoseconds
+    wall_ns: Nanoseconds
 
 
 class Gate(Model):
@@ -379,6 +416,7 @@ class Payload(Model):
     environment: Environment
     engines: list[EngineRecord]
     entries: list[Entry]
+    prepared: list[Preparation] = Field(default_factory=list)
     resumed: list[ResumeEvent]
     where_time_went_ns: dict[str, Nanoseconds]
     harness: dict[str, Any]

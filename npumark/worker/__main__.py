@@ -48,12 +48,14 @@ def main(arguments: list[str], began_ns: int = _BEGAN) -> int:
 def carry_out(job: Job, began_ns: int) -> Result:
     """Return the job's result; every exception inside becomes one, with its reason in a line."""
     try:
-        from npumark.worker import measure, overhead
+        from npumark.worker import measure, overhead, prepare
 
         if job.kind == "probe":
             return measure.probe(job)
         if job.kind == "overhead":
             return overhead.measure_overhead(job)
+        if job.kind == "prepare":
+            return prepare.prepare(job)
         return measure.measure(job, began_ns)
     except KeyboardInterrupt:
         return Result("interrupted", "stopped by a signal")

@@ -10,7 +10,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from npumark.engines.base import Array, Engine, LoadRequest
+from npumark.engines.base import Array, CacheMemo, Engine, LoadRequest
 from npumark.engines.registry import resolve
 from npumark.errors import EngineError, PackError
 from npumark.gates.accumulate import Accumulator
@@ -55,7 +55,7 @@ def measure(job: Job, began_ns: int) -> Result:
     engine.prepare()
     imported = clock()
 
-    request = _request(job, workload, variant)
+    request = request_of(job, workload, variant)
     session = engine.load(request)
     loaded = clock()
     # Only the engine that is never comparable may see the answers or bring its own clock.
@@ -131,6 +131,8 @@ def measure(job: Job, began_ns: int) -> Result:
             loaded_from_cache=from_cache,
         ),
         stamps=stamps,
+        cache=request.cache_memo.use,
+        cache_stamps=dict(request.cache_memo.stamps),
     )
 
 
@@ -139,7 +141,10 @@ def _eval_files(workload: Workload) -> list[str]:
     return [t.file for t in (*ev.inputs, *ev.references, *ev.mu)]
 
 
-def _request(job: Job, workload: Workload, variant: Variant) -> LoadRequest:
+def request_of(
+    job: Job, workload: Workload, variant: Variant, *, preparing: bool = False
+) -> LoadRequest:
+    """Return what a job asks its engine to load."""
     return LoadRequest(
         engine_id=job.engine_id,
         workload_id=workload.id,
@@ -151,6 +156,8 @@ def _request(job: Job, workload: Workload, variant: Variant) -> LoadRequest:
         threads=job.threads,
         options=job.options,
         cache_dir=Path(job.cache_dir) if job.cache_dir else None,
+        cache_memo=CacheMemo(dict(job.cache_stamps)),
+        preparing=preparing,
     )
 
 

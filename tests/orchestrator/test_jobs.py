@@ -60,19 +60,33 @@ def test_every_attempt_draws_its_own_checks() -> None:
     assert attempt_seed("a", PLANNED, 1) == attempt_seed("a", PLANNED, 1)
 
 
+HELD = {"models-1/a.blob": (1, 2, 3)}
+
+
 def test_a_compiled_model_is_named_by_all_that_it_depends_on(manifest: Manifest) -> None:
-    base = maker(manifest).measure(PLANNED, 1, {}, Path("/s")).cache_dir
-    assert maker(manifest).measure(PLANNED, 2, {}, Path("/s")).cache_dir == base
+    base = maker(manifest).cache_dir(PLANNED)
+    assert maker(manifest).measure(PLANNED, 2, {}, Path("/s"), {}).cache_dir == str(base)
+    runtime = Runtime("x", "x:Engine", python="/py", environment="e", packages={"x": "1"})
     others = [
-        maker(manifest).measure(DERIVED, 1, {}, Path("/s")).cache_dir,
+        maker(manifest).cache_dir(DERIVED),
+        maker(manifest).cache_dir(replace(PLANNED, workload="peak-64x256x3")),
+        replace(maker(manifest), threads=5).cache_dir(PLANNED),
+        replace(maker(manifest), host={"cpu_model": "another"}).cache_dir(PLANNED),
+        replace(maker(manifest), drivers={"x-cpu": {"driver": "1"}}).cache_dir(PLANNED),
         *(
-            maker(manifest, replace(INFO, **change)).measure(PLANNED, 1, {}, Path("/s")).cache_dir
+            maker(manifest, replace(INFO, **change)).cache_dir(PLANNED)
             for change in (
                 {"version": "1.1"},
                 {"versions": {"driver": "9"}},
                 {"options": {"card": 4}},
                 {"processor": {"key": "other"}},
             )
+        ),
+        *(
+            replace(
+                maker(manifest), engines={"x-cpu": Found(INFO, replace(runtime, **change))}
+            ).cache_dir(PLANNED)
+            for change in ({}, {"python": "/other"}, {"packages": {"x": "2"}})
         ),
     ]
     assert len({base, *others}) == len(others) + 1
@@ -84,12 +98,19 @@ def test_a_quick_loop_is_shorter() -> None:
     assert (quick.loop_s, quick.min_iterations) == (0.5, 3)
 
 
-def test_only_an_engine_that_keeps_a_cache_is_prepared(manifest: Manifest) -> None:
-    assert maker(manifest).prepare(PLANNED, {}) is None
+def test_an_engine_without_a_cache_is_given_no_place_for_one(manifest: Manifest) -> None:
+    assert not maker(manifest).compiles(PLANNED)
+    job = maker(manifest).measure(PLANNED, 1, {}, Path("/s"))
+    assert (job.cache_dir, job.cache_stamps) == ("", {})
+
+
+def test_an_entry_is_prepared_where_its_attempts_will_load(manifest: Manifest) -> None:
     caching = maker(manifest, replace(INFO, options={"cache": True}))
-    job = caching.prepare(PLANNED, {})
-    assert job is not None
-    assert job.cache_dir == caching.measure(PLANNED, 1, {}, Path("/s")).cache_dir
-    assert job.timing is not None
-    assert (job.timing.loop_s, job.timing.min_iterations) == (0.0, 1)
-    assert job.samples_path is None
+    assert caching.compiles(PLANNED)
+    job = decode_job(caching.prepare(PLANNED, {}, HELD, rebuild=True).encode())
+    attempt = decode_job(caching.measure(PLANNED, 1, {}, Path("/s"), HELD).encode())
+    assert (job.kind, job.rebuild, job.samples_path, job.timing) == ("prepare", True, None, None)
+    assert (attempt.kind, attempt.rebuild) == ("measure", False)
+    assert job.cache_dir == attempt.cache_dir == str(caching.cache_dir(PLANNED))
+    assert job.cache_stamps == attempt.cache_stamps == HELD
+    assert job.files == attempt.files

@@ -19,7 +19,6 @@ from npumark.orchestrator import preparation
 from npumark.orchestrator.discover import Runtime
 from npumark.orchestrator.events import AttemptEnded, AttemptStarted, Checked, Note, Saved
 from npumark.orchestrator.interrupts import Interrupts
-from npumark.orchestrator.jobs import JobMaker
 from npumark.orchestrator.journal import Journal
 from npumark.orchestrator.lock import measuring
 from npumark.orchestrator.run import dry_run, execute
@@ -32,8 +31,6 @@ from npumark.pack.verify import EnsureResult, ensure
 from npumark.record.files import read_record
 from npumark.record.model import Payload
 from npumark.record.samples import check_samples
-from npumark.score.planned import Planned
-from npumark.worker.protocol import Job
 
 Card = Callable[..., dict[str, Any]]
 PEAK, NET = "peak-4x8x1", "tiny-net"
@@ -49,7 +46,7 @@ def test_a_run_ends_with_a_score_and_a_record_that_recomputes(bench: Any) -> Non
     assert out.exit_code == 0
     assert payload.complete
     assert payload.score is not None
-    assert payload.score.label.endswith("INT8")
+    assert payload.score.label.endswith("INT8 (virtual)")
     assert payload.engines[0].delivered is not None
     counts = {(e.workload, e.variant): len(e.attempts) for e in payload.entries}
     # FP32 takes twice as long as INT8: below both screens, so it ran once.
@@ -164,6 +161,11 @@ def test_an_npu_that_did_not_do_the_work_is_caught(bench: Any, make_card: Card) 
     payload = bench.check(out.path)
     lied = {e.status for e in payload.entries if e.engine == "virtual-npu"}
     assert lied == {"wrong_device"}
+    assert {e.figure for e in payload.entries if e.engine == "virtual-npu"} == {None}
+    ended = [e for e in bench.events if isinstance(e, AttemptEnded)]
+    told = {e.tops for e in ended if e.entry.engine == "virtual-npu"}
+    assert told == {None}
+    assert {e.marks for e in ended} == {("virtual",)}
     assert payload.score is not None
     assert payload.score.engine == "virtual-cpu"
     assert out.exit_code == 1
@@ -268,23 +270,6 @@ def test_a_time_budget_ends_the_run_early(bench: Any) -> None:
     assert not payload.complete
     assert "time_budget" in payload.not_comparable_because
     assert out.exit_code == 0
-
-
-def test_an_engine_with_a_cache_is_prepared_before_it_is_measured(
-    bench: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    measure = JobMaker.measure
-
-    def prepare(self: JobMaker, planned: Planned, stamps: dict[str, Any]) -> Job:
-        return replace(measure(self, planned, 0, stamps, Path()), samples_path=None)
-
-    monkeypatch.setattr(JobMaker, "prepare", prepare)
-    out = bench.run(workloads=(NET,), variants=("fp32",))
-    payload = bench.check(out.path)
-    assert len(payload.entries[0].attempts) == 1
-    assert payload.where_time_went_ns["compile"] > 0
-    # The worker counted two loads of the entry; the record holds the one that was measured.
-    assert len(list((bench.home / "script.attempts").glob(f"*{NET}*"))) == 2
 
 
 def test_a_view_that_fails_costs_nothing(bench: Any) -> None:
