@@ -2,45 +2,107 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 
+from npumark.engines import catalogue
 from npumark.errors import NothingToMeasure, UsageError
 from npumark.pack.manifest import Manifest, Workload
 from npumark.worker.protocol import EngineInfo
+
+_CHOOSERS = frozenset({"auto", "multi", "hetero", "batch"})
+"""Devices of OpenVINO's that stand for a choice among others."""
+
+_INSTALL = re.compile(r"`npumark engines install [a-z0-9-]+`")
 
 
 def select_engines(
     engines: Sequence[EngineInfo], wanted: Sequence[str] | None, *, include_emulated: bool
 ) -> tuple[EngineInfo, ...]:
-    """Return the engines to measure: by id, or by runtime for all of its devices.
+    """Return the engines to measure: by id, by provider (``ort-qnn``) or by runtime for all of
+    its devices.
 
-    Raises UsageError for a name that no engine has, NothingToMeasure where one named by its id,
-    or all there are, cannot be measured here.
+    Raises UsageError for a name that no engine has or that pairs a runtime with a device it
+    does not drive, NothingToMeasure where one named by its id, or all there are, cannot be
+    measured here.
     """
 
     def usable(engine: EngineInfo) -> bool:
-        return engine.available and (include_emulated or not engine.emulated)
+        asked = include_emulated or not (engine.emulated or _virtual_guest(engine))
+        return engine.available and asked
 
     if wanted is not None:
-        wanted = [_runtime_of(name, engines) or name for name in wanted]
-        names = {e.id for e in engines} | {e.runtime for e in engines}
-        for name in wanted:
-            _known("engine", name, names, sorted(e.id for e in engines))
-        engines = [e for e in engines if e.id in wanted or e.runtime in wanted]
-    named = [e for e in engines if wanted is not None and e.id in wanted and not usable(e)]
+        picked = [e for name in wanted for e in _named(name, engines)]
+        exact = {e.id for name in wanted for e in _named(name, engines) if e.id == name}
+        engines = [e for e in engines if e in picked]
+    else:
+        exact = set()
+    refused = [e for e in engines if e.id in exact and not usable(e)]
     found = tuple(e for e in engines if usable(e))
-    if named or not found:
-        raise NothingToMeasure(
-            _why_none(named or engines), "`npumark engines` lists every engine and why."
-        )
+    if refused or not found:
+        why = refused or engines
+        raise NothingToMeasure(_why_none(why), _remedy(why))
     return found
 
 
-def _runtime_of(name: str, engines: Sequence[EngineInfo]) -> str | None:
-    """Return the runtime whose device ``name`` would be, where none of its devices is known."""
-    blank = (e.id for e in engines if not e.available and e.id == e.runtime)
-    return next((runtime for runtime in blank if name.startswith(f"{runtime}-")), None)
+def _virtual_guest(engine: EngineInfo) -> bool:
+    """Whether a virtual engine came with another package: those of a script, which the tests
+    run, were asked for by naming it."""
+    return engine.virtual and engine.runtime != "virtual"
+
+
+def _named(name: str, engines: Sequence[EngineInfo]) -> list[EngineInfo]:
+    """Return the engines that ``name`` stands for. Raises UsageError where there are none."""
+    provider = f"{name}-" if catalogue.provider(name) else None
+    found = [
+        e
+        for e in engines
+        if name in (e.id, e.runtime) or (provider is not None and e.id.startswith(provider))
+    ]
+    return found or _stand_ins(name, engines)
+
+
+def _stand_ins(name: str, engines: Sequence[EngineInfo]) -> list[EngineInfo]:
+    """Return the engine that says why ``name``, which is known, is not here.
+
+    A runtime that is not installed, or whose probe broke, stands for all of its devices; one
+    device that cannot be measured for every number of it. Raises UsageError for any other name.
+    """
+    if _CHOOSERS & set(re.split(r"[^a-z]+", name.lower())):
+        raise UsageError(
+            f"{name!r} lets the runtime choose among devices, so that what ran could not be told",
+            f"Name a device. {_there_are(engines)}",
+        )
+    base = re.sub(r"-\d+$", "", name)
+    numbered = [e for e in engines if e.id == base or re.fullmatch(rf"{re.escape(base)}-\d+", e.id)]
+    gone = [e for e in numbered if not e.available]
+    if gone and len(gone) == len(numbered):
+        return gone
+    if numbered:
+        listed = ", ".join(e.id for e in numbered)
+        raise UsageError(f"there is no {name} on this computer", f"There is: {listed}.")
+    row = _row_of(base)
+    ids = [] if row is None else [row.engine_id(role) for role in row.roles]
+    blanks = [e for e in engines if not e.available and e.id == e.runtime]
+    runtimes = {row.runtime} if row else {e.id for e in blanks if name.startswith(f"{e.id}-")}
+    silent = [e for e in blanks if e.runtime in runtimes]
+    if silent and (row is None or base in ids):
+        return silent
+    if row is not None and base not in ids:
+        what = base.removeprefix(f"{row.id}-").removeprefix(f"{row.runtime}-")
+        raise UsageError(
+            f"{row.title} does not drive {what!r}",
+            f"It drives: {', '.join(dict.fromkeys(ids))}. {_there_are(engines)}",
+        )
+    _known("engine", name, {e.id for e in engines} | {e.runtime for e in engines}, None)
+    raise AssertionError("an unknown name is refused")
+
+
+def _row_of(name: str) -> catalogue.Provider | None:
+    """Return the provider whose device ``name`` would be: the longest id that begins it."""
+    rows = [r for r in catalogue.PROVIDERS if name == r.id or name.startswith(f"{r.id}-")]
+    return max(rows, key=lambda r: len(r.id), default=None)
 
 
 def select_workloads(
@@ -75,22 +137,45 @@ def check_variants(
         _known("variant", name.lower(), {i.lower() for i in ids} | families, ids)
 
 
-def _known(what: str, name: str, names: Iterable[str], show: Sequence[str]) -> None:
+def _known(what: str, name: str, names: Iterable[str], show: Sequence[str] | None) -> None:
+    """Raise UsageError unless ``name`` is known. ``show`` are the names to tell, null where they
+    are too many to."""
     names = set(names)
     if name in names:
         return
     close = get_close_matches(name, sorted(names), n=1)
     guess = f"Did you mean {close[0]}? " if close else ""
-    raise UsageError(
-        f"there is no {what} called {name!r}", f"{guess}The {what}s are: {', '.join(show)}."
-    )
+    all_ = f"The {what}s are: {', '.join(show)}." if show else f"`npumark {what}s` lists them all."
+    raise UsageError(f"there is no {what} called {name!r}", f"{guess}{all_}")
+
+
+def _there_are(engines: Sequence[EngineInfo]) -> str:
+    working = [e.id for e in engines if e.available]
+    if not working:
+        return "`npumark engines` lists every engine and why."
+    return f"Those that work here: {', '.join(working)}."
 
 
 def _why_none(engines: Sequence[EngineInfo]) -> str:
     if not engines:
         return "no engine was found on this computer"
-    reasons = "; ".join(
-        f"{e.id}: {e.reason or 'it is an emulator (measure it with --include-emulated)'}"
-        for e in engines
-    )
+    by_reason: dict[str, list[str]] = {}
+    for e in engines:
+        reason = e.reason or f"it is {_kind(e)} (measure it with --include-emulated)"
+        by_reason.setdefault(reason, []).append(e.id)
+    reasons = "; ".join(f"{', '.join(ids)}: {reason}" for reason, ids in by_reason.items())
     return f"no engine here can be measured ({reasons})"
+
+
+def _kind(engine: EngineInfo) -> str:
+    return "an emulator" if engine.emulated else "virtual"
+
+
+def _remedy(engines: Sequence[EngineInfo]) -> str:
+    """Return the one command that helps, where there is one."""
+    if engines and all(e.available for e in engines):
+        return "--include-emulated measures it; such a run is never comparable."
+    found = {m[0] for e in engines if (m := _INSTALL.search(e.reason or ""))}
+    if len(found) == 1:
+        return f"{found.pop()} makes it available."
+    return "`npumark engines` lists every engine and why."

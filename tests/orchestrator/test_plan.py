@@ -285,7 +285,7 @@ def test_a_crash_that_names_only_a_reason_hits_everything() -> None:
 
 def test_a_device_of_a_runtime_that_failed_is_told_why() -> None:
     broken = EngineInfo("ort", False, "the worker died: SIGABRT", "ort", "ort", None)
-    for wanted in ("ort", "ort-cpu", "ort-dml-igpu"):
+    for wanted in ("ort", "ort-cpu", "ort-dml-gpu"):
         with pytest.raises(NothingToMeasure, match="ort: the worker died: SIGABRT"):
             planned(RunRequest(engines=(wanted,)), (broken, NPU))
     with pytest.raises(UsageError, match="no engine called 'ortcpu'"):
