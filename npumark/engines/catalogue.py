@@ -37,7 +37,8 @@ class Provider:
     installs it, null where the default installation has it or where only the maker's installer
     brings it. ``options`` are handed over as they are, always; what depends on a device or a
     cache is added by the engine. ``asynchronous``: a call may return before the work is done,
-    so it is timed until the outputs are read.
+    so it is timed until the outputs are read. ``makers`` are those whose GPUs and NPUs it
+    drives, as processors are named (machine.card.VENDORS); empty: any.
     """
 
     id: str
@@ -60,6 +61,7 @@ class Provider:
     placement: str = ""
     asynchronous: bool = False
     local_only: bool = False
+    makers: tuple[str, ...] = ()
     needs: str = ""
     traps: tuple[str, ...] = ()
     state: str = "not yet run on hardware"
@@ -160,6 +162,7 @@ PROVIDERS: tuple[Provider, ...] = (
         },
         extra_variants_by_role={"NPU": ("int8-a16w8",)},
         derived_from={"bf16": "fp32"},
+        makers=("Intel",),
         accelerates="FP32, BF16 and INT8 on a CPU; FP16 and INT8 on GPUs and NPUs",
         cache="folder",
         placement="graph assignment, the profile, and the device that OpenVINO itself names",
@@ -187,6 +190,7 @@ PROVIDERS: tuple[Provider, ...] = (
         variants_by_role={"NPU": ("fp16", "int8-u8s8", "int8-a16w8")},
         extra_variants_by_role={"NPU": ("fp32", "w8", "int8-s8s8")},
         options={"offload_graph_io_quantization": "0", "enable_htp_fp16_precision": "1"},
+        makers=("Qualcomm",),
         accelerates="A8W8 and A16W8 with unsigned activations, FP16; FP32 is computed in FP16",
         cache="ep-context",
         placement="graph assignment and profile; QNN's detailed profile for each operator",
@@ -244,6 +248,7 @@ PROVIDERS: tuple[Provider, ...] = (
             "cudnn_conv_algo_search": "EXHAUSTIVE",
             "arena_extend_strategy": "kSameAsRequested",
         },
+        makers=("NVIDIA",),
         accelerates="FP32 (TF32 switched off) and FP16",
         placement="graph assignment and profile",
         asynchronous=True,
@@ -269,6 +274,7 @@ PROVIDERS: tuple[Provider, ...] = (
         variants_by_role={"dGPU": ("fp32", "fp16", "int8-s8s8")},
         extra_variants_by_role={"dGPU": ("w8", "int8-u8s8")},
         options={"trt_detailed_build_log": "0"},
+        makers=("NVIDIA",),
         accelerates="FP32, FP16 and signed INT8 with zero point 0",
         cache="folder",
         placement="graph assignment and profile",
@@ -293,6 +299,7 @@ PROVIDERS: tuple[Provider, ...] = (
         id_suffixes={"dGPU": "dgpu"},
         variants_by_role={"dGPU": ("fp32", "fp16", "int8-s8s8")},
         extra_variants_by_role={"dGPU": ("w8", "int8-u8s8")},
+        makers=("NVIDIA",),
         accelerates="FP32, FP16 and INT8 on RTX cards",
         cache="folder",
         placement="graph assignment and profile",
@@ -350,6 +357,7 @@ PROVIDERS: tuple[Provider, ...] = (
         id_suffixes={"iGPU": "igpu", "dGPU": "dgpu"},
         variants_by_role=dict.fromkeys(("iGPU", "dGPU"), ("fp32", "fp16", "int8-s8s8")),
         extra_variants_by_role=dict.fromkeys(("iGPU", "dGPU"), ("w8", "int8-u8s8")),
+        makers=("AMD",),
         accelerates="FP32, FP16 and signed INT8 on AMD cards",
         cache="folder",
         placement="graph assignment and profile",
@@ -372,6 +380,7 @@ PROVIDERS: tuple[Provider, ...] = (
         variants_by_role={"NPU": ("int8-u8s8", "bf16")},
         extra_variants_by_role={"NPU": ("int8-s8s8", "int8-a16w8", "fp16")},
         derived_from={"bf16": "fp32"},
+        makers=("AMD",),
         accelerates="A8W8 and BF16 on AMD's NPUs",
         cache="folder",
         placement="graph assignment and profile",
@@ -396,6 +405,7 @@ PROVIDERS: tuple[Provider, ...] = (
         variants_by_role={"NPU": ("fp16",), "iGPU": _FLOATS, "CPU": _FLOATS},
         extra_variants_by_role={"NPU": ("fp32",)},
         options={"ModelFormat": "MLProgram", "RequireStaticInputShapes": "1"},
+        makers=("Apple",),
         accelerates="FP16 on the Neural Engine; FP32 and FP16 on the GPU and the CPU",
         cache="folder",
         placement="graph assignment and profile, to the provider only: Core ML chooses inside it",
@@ -415,6 +425,7 @@ PROVIDERS: tuple[Provider, ...] = (
         id_suffixes={"iGPU": "gpu"},
         variants_by_role={"iGPU": _FLOATS},
         extra_variants_by_role={"iGPU": ("w8",)},
+        makers=("Apple",),
         accelerates="FP32 and FP16 on Apple's GPU",
         placement="graph assignment; the profile's times on the host may be of queueing only",
         asynchronous=True,
@@ -438,6 +449,7 @@ PROVIDERS: tuple[Provider, ...] = (
             "NPU": ("fp16", "w8", "int8-u8s8", "int8-s8s8"),
         },
         derived_from={"bf16": "fp32"},
+        makers=("Intel",),
         accelerates="FP32, BF16 and INT8 on a CPU; FP16 and INT8 on GPUs and NPUs",
         cache="folder",
         placement="EXECUTION_DEVICES, and time per layer from PERF_COUNT",
@@ -458,16 +470,26 @@ PROVIDERS: tuple[Provider, ...] = (
         kind="native",
         module="ai_edge_litert",
         packages=("ai-edge-litert",),
-        environment="litert",
+        environment=None,
         platforms=(*LINUX, "windows-amd64", "macos-arm64"),
         roles=("CPU", "iGPU", "dGPU"),
         id_suffixes={"CPU": "cpu", **_GPU},
-        variants_by_role=dict.fromkeys(("CPU", "iGPU", "dGPU"), ("litert-fp16", "litert-int8")),
-        accelerates="FP32 and A8W8 on a CPU, FP16 and FP32 on GPUs",
-        cache="folder",
-        placement="full acceleration without the CPU as a helper",
-        traps=("the shortcut for the accelerator uses one thread",),
-        state="measured on Intel and AMD processors under Linux; GPU emulated",
+        variants_by_role={
+            "CPU": ("litert-fp16", "litert-int8"),
+            **dict.fromkeys(("iGPU", "dGPU"), ("litert-fp16",)),
+        },
+        extra_variants_by_role=dict.fromkeys(("iGPU", "dGPU"), ("litert-int8",)),
+        accelerates="A8W8 and FP32 on a CPU, where FP16 models are computed in FP32; FP16 and "
+        "FP32 on a GPU",
+        placement="on a CPU the kernels that a profile names; on a GPU full acceleration without "
+        "the CPU as a helper",
+        needs="on Linux a Vulkan driver for the GPU",
+        traps=(
+            "the shortcut for the accelerator uses one thread",
+            "an operator that the CPU's delegate does not take runs on one thread",
+            "the adapter that a GPU engine took is told in the log alone",
+        ),
+        state="CPU measured on an AMD processor under Linux; GPU emulated",
     ),
     Provider(
         id="mlx",
@@ -483,6 +505,7 @@ PROVIDERS: tuple[Provider, ...] = (
         id_suffixes={"CPU": "cpu", **_GPU},
         variants_by_role=dict.fromkeys(("iGPU", "dGPU", "CPU"), ("mlx-fp16", "mlx-bf16", "mlx-w8")),
         extra_variants_by_role=dict.fromkeys(("iGPU", "dGPU", "CPU"), ("mlx-w4",)),
+        makers=("Apple",),
         accelerates="FP16, BF16 and weights in 8 or 4 bits on Apple's GPU",
         placement="the whole program runs on the stream's device",
         asynchronous=True,
@@ -503,6 +526,7 @@ PROVIDERS: tuple[Provider, ...] = (
         id_suffixes={"NPU": "ane", "CPU": "cpu", **_GPU},
         variants_by_role=dict.fromkeys(_COREML, ("coreml-fp16", "coreml-int8")),
         extra_variants_by_role=dict.fromkeys(_COREML, ("coreml-lut4",)),
+        makers=("Apple",),
         accelerates="FP16, A8W8 and 4-bit palettes on the Neural Engine",
         cache="folder",
         placement="the compute plan: preferred device of each operation, by estimated cost",
@@ -650,14 +674,6 @@ ENVIRONMENTS: tuple[Environment, ...] = (
         providers=("mlx",),
         runtimes=("mlx",),
         platforms=("macos-arm64", "linux-x86_64"),
-    ),
-    Environment(
-        name="litert",
-        title="LiteRT",
-        requirements=("ai-edge-litert==2.3.0", *_BASICS),
-        providers=("litert",),
-        runtimes=("litert",),
-        platforms=(*LINUX, "windows-amd64", "macos-arm64"),
     ),
 )
 
