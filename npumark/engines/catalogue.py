@@ -489,7 +489,7 @@ PROVIDERS: tuple[Provider, ...] = (
             "an operator that the CPU's delegate does not take runs on one thread",
             "the adapter that a GPU engine took is told in the log alone",
         ),
-        state="CPU measured on an AMD processor under Linux; GPU emulated",
+        state="CPU measured on an Intel processor under Linux; GPU emulated",
     ),
     Provider(
         id="mlx",

@@ -8,7 +8,7 @@ from npumark.pack.manifest import Manifest
 
 SUITE_NAME: Final = "npumark-open"
 SUITE_VERSION: Final = "1.0.0"
-PINNED_MANIFEST_SHA256: Final = "7b2810123e69cde1560dbc5524256259aa37b46d33b3870f311f26f55c0eaaf4"
+PINNED_MANIFEST_SHA256: Final = "7b1c727881f68e6c73e415aa94e98fd6f7bbc9da15f22080378d2e14dbbbb590"
 
 
 def is_pinned(manifest: Manifest) -> bool:

@@ -1,0 +1,185 @@
+"""Which devices LiteRT drives here: each runs a one-node model, or says why it cannot."""
+
+from __future__ import annotations
+
+import lzma
+import sys
+from importlib.metadata import PackageNotFoundError
+from importlib.metadata import version as package_version
+from typing import Any
+
+import numpy as np
+
+from npumark.engines import number_probe
+from npumark.engines.litert_native import CPU, GPU, Library, Model, Place, Settings, package_folder
+from npumark.engines.number_probe import Verdict
+from npumark.engines.one_node import SHAPE
+from npumark.engines.vulkan_adapters import Adapter, vulkan_adapters
+from npumark.errors import EngineError
+from npumark.policy import DATA
+from npumark.worker.protocol import EngineInfo
+
+MODELS = DATA / "litert"
+ONE_NODE = "one_node.tflite"
+"""y = relu(x), float32 [1, 4]."""
+NUMBER_PROBE = "number_probe.tflite.xz"
+"""The products of engines.number_probe with float16 weights, in float32 between them."""
+
+VARIANTS = ("litert-fp16", "litert-int8")
+
+_PACKAGE = "ai-edge-litert"
+_TITLE = "LiteRT"
+
+
+def probe_devices() -> tuple[EngineInfo, ...]:
+    """Return the engines of the CPU and the GPU, available or not."""
+    library = Library(package_folder())
+    return (_cpu(library), _gpu(library))
+
+
+def one_node() -> bytes:
+    """Return the one-node model."""
+    return (MODELS / ONE_NODE).read_bytes()
+
+
+def settings(device: str, threads: int | None, *, profile: bool = False) -> Settings:
+    """Return what a model is compiled with on a device (``CPU`` or ``GPU``).
+
+    A GPU is asked to compute in FP16, as applications ask it to; where it cannot it computes in
+    FP32 and its answers show it. Raises EngineError where a CPU's number of threads is missing.
+    """
+    if device == "GPU":
+        return Settings(GPU, {"gpu_options": "precision = 1\n"}, profile)
+    if threads is None or threads < 1:
+        raise EngineError("the job names no number of threads")
+    return Settings(CPU, {"xnnpack": f"num_threads = {threads}\n"}, profile)
+
+
+def multiplies_in(library: Library, compiled_with: Settings) -> Verdict:
+    """Return the format that a small product with float16 weights is computed in."""
+    source = lzma.decompress((MODELS / NUMBER_PROBE).read_bytes())
+    operands = number_probe.product("float16")
+    rows, width = number_probe.ROWS, number_probe.WIDTH
+    model = Model(library, source, compiled_with)
+    try:
+        model.bind(
+            {"x": Place(operands.x.shape, "float32")},
+            dict.fromkeys("yz", Place((rows, width), "float32")),
+        )
+        outputs = run_once(model, {"x": operands.x}, ("y", "z"))
+    finally:
+        model.close()
+    return number_probe.classify(outputs, "float16")
+
+
+def run_once(model: Model, feed: dict[str, Any], wanted: tuple[str, ...]) -> list[Any]:
+    """Run a bound model once and return copies of the outputs ``wanted``."""
+    for name, value in feed.items():
+        model.names[name].array[...] = value
+    for buffer in model.inputs:
+        buffer.push()
+    run, arguments = model.call()
+    run(*arguments)
+    for buffer in model.outputs:
+        buffer.pull()
+    return [model.names[name].array.copy() for name in wanted]
+
+
+def version() -> str | None:
+    """Return the package's version, null where it was installed without its metadata."""
+    try:
+        return package_version(_PACKAGE)
+    except PackageNotFoundError:
+        return None
+
+
+def _cpu(library: Library) -> EngineInfo:
+    reason = _fault(library, settings("CPU", 1))
+    return EngineInfo(
+        id="litert-cpu",
+        available=reason is None,
+        reason=reason,
+        runtime="litert",
+        runtime_title=_TITLE,
+        version=version(),
+        versions=_versions(),
+        processor={"key": "cpu", "role": "CPU", "name": None},
+        variants=VARIANTS,
+        options={"provider": "litert", "device": "CPU", "cache": False},
+    )
+
+
+def _gpu(library: Library) -> EngineInfo:
+    reason = _fault(library, settings("GPU", None))
+    processor: dict[str, Any] = {}
+    emulated = False
+    if reason is None:
+        processor, emulated = gpu_identity(sys.platform, vulkan_adapters())
+    return EngineInfo(
+        id="litert-gpu",
+        available=reason is None,
+        reason=reason,
+        runtime="litert",
+        runtime_title=_TITLE,
+        version=version(),
+        versions=_versions(),
+        processor=processor,
+        variants=VARIANTS[:1],
+        extra_variants=VARIANTS[1:],
+        options={"provider": "litert", "device": "GPU", "cache": False},
+        emulated=emulated,
+    )
+
+
+def gpu_identity(
+    platform: str, adapters: tuple[Adapter, ...] | None
+) -> tuple[dict[str, Any], bool]:
+    """Return the processor that LiteRT's GPU is, and whether it is emulated.
+
+    The runtime names its adapter in its log alone. On Linux it takes one of Vulkan's: where all
+    of them are programs it is one of those, where one is hardware it is that one, and where
+    several are, nothing tells which. Elsewhere the system's own interface picks it.
+    """
+    if platform == "darwin":
+        return {"role": "iGPU", "name": None}, False
+    if adapters is None:
+        return {"role": "dGPU", "name": None}, False
+    hardware = [adapter for adapter in adapters if not adapter.software]
+    names = ", ".join(adapter.name for adapter in adapters)
+    if not hardware:
+        return {"role": "dGPU", "name": names or None}, True
+    role = "iGPU" if all(adapter.kind == "integrated" for adapter in hardware) else "dGPU"
+    if len(hardware) > 1:
+        told = {"identity": f"LiteRT does not say which of these it uses: {names}"}
+        return {"role": role, "name": None, "details": told}, False
+    return {"role": role, "name": hardware[0].name}, False
+
+
+def _fault(library: Library, compiled_with: Settings) -> str | None:
+    """Return why a one-node model does not run, or null where it gives the right answer."""
+    x = np.linspace(-1, 1, num=SHAPE[1], dtype=np.float32).reshape(SHAPE)
+    try:
+        model = Model(library, one_node(), compiled_with)
+        try:
+            model.bind({"x": Place(SHAPE, "float32")}, {"y": Place(SHAPE, "float32")})
+            (y,) = run_once(model, {"x": x}, ("y",))
+        finally:
+            model.close()
+    except Exception as fault:  # noqa: BLE001 - a device that fails is reported, not raised
+        print(f"a one-node model fails: {_one_line(fault)}", file=sys.stderr)
+        if compiled_with.accelerators == GPU:
+            driver = "a Vulkan driver" if sys.platform == "linux" else "its driver"
+            return f"LiteRT finds no GPU that it can use here; it needs {driver} installed"
+        return f"a one-node model fails: {_one_line(fault)}"
+    if not np.allclose(y, np.maximum(x, 0), atol=1e-2):
+        return "a one-node model gives a wrong answer"
+    return None
+
+
+def _versions() -> dict[str, str]:
+    told = version()
+    return {_PACKAGE: told} if told else {}
+
+
+def _one_line(fault: Exception) -> str:
+    return " ".join(str(fault).split())[:300]
