@@ -7,6 +7,10 @@
 Everything is installed into `.venv` beside this repository's pyproject.toml. Nothing is
 installed again while pyproject.toml and the interpreter stay the same, so a checkout that has
 been set up works without a network.
+
+The tests of engines that live in environments of their own use `.venv-engines`, which `test`
+fills with npumark's own command, and `.venv-swiftshader`, a Vulkan adapter in software from
+Debian's chromium-common. What cannot be had is named, and its tests skip.
 """
 
 from __future__ import annotations
@@ -14,8 +18,10 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import TextIO
@@ -27,7 +33,14 @@ OLDEST = (3, 11)
 WINDOWS = os.name == "nt"
 USAGE_ERROR = 2
 SETUP_FAILED = 1
+NO_NETWORK = 6
 INTERRUPTED = 130
+
+TEST_ENVIRONMENTS = ("ggml", "ort-openvino", "qnn", "webgpu", "mlx", "litert")
+"""What `tests/real` runs in: the environments that need no hardware of their own."""
+
+VULKAN_PACKAGE = "chromium-common"
+VULKAN_FILES = ("libvk_swiftshader.so", "vk_swiftshader_icd.json", "libvulkan.so.1")
 
 
 class SetupFailed(Exception):
@@ -109,6 +122,8 @@ def check() -> int:
             failed.append(name)
             took = time.monotonic() - started
             say(f"{name}: FAILED after {took:.0f} s", file=sys.stdout)
+    install_engines()
+    fetch_swiftshader()
     so_far = "failed so far: " + ", ".join(failed)
     say(so_far if failed else "all checks passed; now the tests", file=sys.stdout)
     if subprocess.call([str(python()), "-m", "pytest"], cwd=ROOT) != 0:
@@ -137,6 +152,68 @@ def checks() -> list[tuple[str, list[str]]]:
         if (ROOT / "tool" / tool).is_file():
             found.append((name, [interpreter, str(ROOT / "tool" / tool), *arguments]))
     return found
+
+
+def install_engines() -> None:
+    """Install the environments that the tests use, where this platform has them and they are not
+    there with the same pins already. One that cannot be had is named; its tests skip."""
+    npumark = [str(python()), "-m", "npumark", "engines", "install"]
+    folder = ROOT / ".venv-engines"
+    env = {
+        **os.environ,
+        "NPUMARK_ENGINES": str(folder),
+        "NPUMARK_HOME": str(folder / ".home"),
+    }
+    listed = subprocess.run([*npumark, "--json"], env=env, capture_output=True, text=True)
+    try:
+        found = {row["name"]: row for row in json.loads(listed.stdout)["environments"]}
+    except (ValueError, KeyError, TypeError):
+        say("no environments: npumark cannot list them; their tests skip", file=sys.stdout)
+        return
+    wanted = [name for name in TEST_ENVIRONMENTS if found.get(name, {}).get("for_this_computer")]
+    absent = [name for name in TEST_ENVIRONMENTS if name not in wanted]
+    if absent:
+        say(f"not for this platform, their tests skip: {', '.join(absent)}", file=sys.stdout)
+    for name in wanted:
+        if found[name]["state"] == "installed":
+            continue
+        say(f"installing the environment {name}", file=sys.stdout)
+        status = subprocess.call([*npumark, name], env=env)
+        if status == INTERRUPTED:
+            raise KeyboardInterrupt
+        if status == NO_NETWORK:
+            say(f"no network: {name} and what follows is left out, its tests skip", sys.stdout)
+            return
+        if status != 0:
+            say(f"{name} could not be installed (see above); its tests skip", file=sys.stdout)
+
+
+def fetch_swiftshader() -> None:
+    """Fetch a Vulkan adapter in software for the tests of WebGPU, where Debian's package tools
+    are and its package is; elsewhere say that these tests skip."""
+    folder = ROOT / ".venv-swiftshader"
+    if all((folder / name).is_file() for name in VULKAN_FILES):
+        return
+    if not (shutil.which("apt-get") and shutil.which("dpkg-deb")):
+        say("no SwiftShader: it is taken from Debian's packages; its tests skip", sys.stdout)
+        return
+    say("fetching SwiftShader", file=sys.stdout)
+    with tempfile.TemporaryDirectory(prefix="npumark-") as name:
+        place = Path(name)
+        fetch = ["apt-get", "-qq", "-o", "APT::Sandbox::User=root", "download", VULKAN_PACKAGE]
+        if subprocess.call(fetch, cwd=place, stderr=subprocess.DEVNULL) != 0:
+            # A fresh machine has no lists of packages; only its administrator can make them.
+            subprocess.call(["apt-get", "-qq", "update"], stderr=subprocess.DEVNULL)
+            subprocess.call(fetch, cwd=place, stderr=subprocess.DEVNULL)
+        for package in place.glob("*.deb"):
+            subprocess.call(["dpkg-deb", "-x", str(package), str(place / "x")])
+        files = [place / "x/usr/lib/chromium" / name for name in VULKAN_FILES]
+        if not all(file.is_file() for file in files):
+            say(f"no SwiftShader: {VULKAN_PACKAGE} was not to be had; its tests skip", sys.stdout)
+            return
+        folder.mkdir(exist_ok=True)
+        for file in files:
+            shutil.copy(file, folder)
 
 
 def say(text: str, file: TextIO | None = None) -> None:

@@ -21,7 +21,7 @@ from npumark.worker.protocol import Job
 
 ROOT = Path(__file__).parents[2]
 ENGINES = ROOT / ".venv-engines"
-SWIFTSHADER = ROOT / ".venv-swiftshader" / "vk_swiftshader_icd.json"
+SWIFTSHADER = ROOT / ".venv-swiftshader"
 
 
 def engines_folder() -> Path:
@@ -75,10 +75,16 @@ def run_worker(
 
 @pytest.fixture(scope="session")
 def swiftshader() -> dict[str, str]:
-    """Return the variables that make Vulkan find the software adapter, or skip."""
-    if not SWIFTSHADER.is_file():
+    """Return the variables with which a worker finds Vulkan's software adapter, or skip."""
+    adapter = SWIFTSHADER / "vk_swiftshader_icd.json"
+    if not adapter.is_file():
         pytest.skip(
             "needs SwiftShader, a Vulkan adapter in software: `python3 tool/dev.py test` fetches "
             "it where Debian's package tools are"
         )
-    return {"VK_ICD_FILENAMES": str(SWIFTSHADER)}
+    before = os.environ.get("LD_LIBRARY_PATH")
+    return {
+        "VK_ICD_FILENAMES": str(adapter),
+        # Vulkan's loader comes along, where the system has none.
+        "LD_LIBRARY_PATH": f"{SWIFTSHADER}:{before}" if before else str(SWIFTSHADER),
+    }

@@ -16,24 +16,46 @@ ROOT = Path(__file__).parents[2]
 
 
 class Children:
-    """Stands for ``subprocess``: notes each command; ``status`` gives its exit status."""
+    """Stands for ``subprocess``: notes each command; ``status`` gives its exit status.
+
+    ``environments`` are those that npumark lists, ``brings`` what a download leaves in the folder
+    it runs in.
+    """
+
+    DEVNULL = subprocess.DEVNULL
 
     def __init__(self) -> None:
         self.ran: list[list[str]] = []
         self.status: Callable[[list[str]], int] = lambda _: 0
         self.said = "3 12"
+        self.environments: list[dict[str, Any]] = []
+        self.env: dict[str, str] = {}
+        self.brings: dict[str, str] = {}
 
     def call(
-        self, command: list[str], cwd: Path | None = None, stdout: TextIO | None = None
+        self,
+        command: list[str],
+        cwd: Path | None = None,
+        stdout: TextIO | None = None,
+        env: dict[str, str] | None = None,
+        stderr: int | None = None,
     ) -> int:
         self.ran.append(command)
-        if stdout is None and "install" in command:
+        self.env = env or self.env
+        if stdout is None and "pip" in command:
             print("pip's own words")
+        if "download" in command and cwd is not None:
+            for name, text in self.brings.items():
+                (cwd / name).parent.mkdir(parents=True, exist_ok=True)
+                (cwd / name).write_text(text)
         return self.status(command)
 
     def run(self, command: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
         self.ran.append(command)
-        return subprocess.CompletedProcess(command, self.status(command), self.said, "")
+        said = self.said
+        if "--json" in command:
+            said = json.dumps({"environments": self.environments})
+        return subprocess.CompletedProcess(command, self.status(command), said, "")
 
     def words(self) -> str:
         return "\n".join(" ".join(command) for command in self.ran)
@@ -56,6 +78,7 @@ def dev(tmp_path: Path, children: Children, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(module, "VENV", tmp_path / ".venv")
     monkeypatch.setattr(module, "STAMP", tmp_path / ".venv" / "npumark-setup.json")
     monkeypatch.setattr(module, "subprocess", children)
+    monkeypatch.setattr(module.shutil, "which", lambda _: None)
     (tmp_path / "pyproject.toml").write_text("[project]\n")
     module.python().parent.mkdir(parents=True)
     module.python().write_text("")
@@ -63,7 +86,7 @@ def dev(tmp_path: Path, children: Children, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def installs(children: Children) -> list[list[str]]:
-    return [c for c in children.ran if "install" in c]
+    return [c for c in children.ran if "pip" in c]
 
 
 def test_run_installs_once_and_passes_its_arguments_on(dev: ModuleType, children: Children) -> None:
@@ -106,7 +129,7 @@ def test_the_tests_need_their_extra_and_the_extra_serves_the_run(
 def test_a_failed_installation_is_one_sentence_and_is_tried_again(
     dev: ModuleType, children: Children, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    children.status = lambda command: int("install" in command)
+    children.status = lambda command: int("pip" in command)
     assert dev.main(["run"]) == 1
     err = capsys.readouterr().err
     assert "\nerror: the packages could not be installed" in err
@@ -179,3 +202,82 @@ def test_a_damaged_stamp_means_installing_again(dev: ModuleType, children: Child
     dev.main(["run"])
     assert len(installs(children)) == 1
     assert json.loads(dev.STAMP.read_text())["tests"] is False
+
+
+def environment(name: str, state: str = "absent", here: bool = True) -> dict[str, Any]:
+    return {"name": name, "state": state, "for_this_computer": here}
+
+
+def test_environments_of_the_tests_are_installed_by_npumark_itself(
+    dev: ModuleType, children: Children, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    children.environments = [
+        environment("cuda"),
+        environment("ggml", "installed"),
+        environment("qnn", "outdated"),
+        environment("mlx", here=False),
+        environment("litert"),
+    ]
+    assert dev.main(["test"]) == 0
+    asked = [c[1:] for c in children.ran if "engines" in c and "--json" not in c]
+    assert asked == [
+        ["-m", "npumark", "engines", "install", "qnn"],
+        ["-m", "npumark", "engines", "install", "litert"],
+    ]
+    assert children.env["NPUMARK_ENGINES"] == str(tmp_path / ".venv-engines")
+    assert children.env["NPUMARK_HOME"] == str(tmp_path / ".venv-engines" / ".home")
+    said = capsys.readouterr().out
+    assert "not for this platform, their tests skip: ort-openvino, webgpu, mlx" in said
+
+
+@pytest.mark.parametrize(
+    ("status", "asked", "words"),
+    [
+        (2, ["qnn", "litert"], "qnn could not be installed (see above); its tests skip"),
+        (6, ["qnn"], "no network: qnn and what follows is left out, its tests skip"),
+    ],
+)
+def test_an_environment_that_cannot_be_had_fails_nothing(
+    dev: ModuleType,
+    children: Children,
+    capsys: pytest.CaptureFixture[str],
+    status: int,
+    asked: list[str],
+    words: str,
+) -> None:
+    children.environments = [environment("qnn"), environment("litert")]
+    children.status = lambda c: status if "engines" in c and "--json" not in c else 0
+    assert dev.main(["test"]) == 0
+    assert [c[-1] for c in children.ran if "engines" in c and "--json" not in c] == asked
+    assert words in capsys.readouterr().out
+    assert children.ran[-1][1:] == ["-m", "pytest"]
+
+
+def test_a_stopped_installation_stops_all(dev: ModuleType, children: Children) -> None:
+    children.environments = [environment("qnn")]
+    children.status = lambda c: 130 if "qnn" in c else 0
+    assert dev.main(["test"]) == 130
+    assert ["-m", "pytest"] not in [c[1:] for c in children.ran]
+
+
+def test_swiftshader_is_fetched_once_where_debians_tools_are(
+    dev: ModuleType,
+    children: Children,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert dev.main(["test"]) == 0
+    assert "no SwiftShader: it is taken from Debian's packages" in capsys.readouterr().out
+    monkeypatch.setattr(dev.shutil, "which", lambda name: f"/usr/bin/{name}")
+    assert dev.main(["test"]) == 0
+    assert "no SwiftShader: chromium-common was not to be had" in capsys.readouterr().out
+    assert not (tmp_path / ".venv-swiftshader").exists()
+    files = {f"x/usr/lib/chromium/{name}": name for name in dev.VULKAN_FILES}
+    children.brings = {"a.deb": "", **files, "x/usr/lib/chromium/chrome": "large"}
+    assert dev.main(["test"]) == 0
+    kept = sorted(p.name for p in (tmp_path / ".venv-swiftshader").iterdir())
+    assert kept == sorted(dev.VULKAN_FILES)
+    children.ran.clear()
+    assert dev.main(["test"]) == 0
+    assert not any("apt-get" in c for c in children.ran)
