@@ -1,0 +1,109 @@
+"""Windows ML's catalogue, against a recording of its package."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import types
+from enum import IntEnum
+from pathlib import Path
+
+import pytest
+
+from npumark.engines.catalogue import provider
+from npumark.engines.ort_windows_ml import install_all, offered
+
+
+class State(IntEnum):
+    Ready = 0
+    NotReady = 1
+    NotPresent = 2
+
+
+class Offer:
+    def __init__(self, name: str, state: State, library: str = "", broken: bool = False) -> None:
+        self.name, self.ready_state, self._library = name, state, library
+        self.version, self.certification = "1.8.63.0", State.Ready
+        self.package_family_name = f"Maker.{name}_8wekyb"
+        self.broken, self.made_ready = broken, 0
+
+    @property
+    def library_path(self) -> str:
+        return self._library if self.made_ready else ""
+
+    def ensure_ready(self) -> None:
+        if self.broken:
+            raise OSError("0x80073CF9")
+        self.made_ready += 1
+
+
+@pytest.fixture
+def catalogue(monkeypatch: pytest.MonkeyPatch) -> list[Offer]:
+    offers: list[Offer] = []
+
+    class EpCatalog:
+        def __enter__(self) -> Self:
+            return self
+
+        def __exit__(self, *args: object) -> None:
+            return None
+
+        def find_all_providers(self) -> list[Offer]:
+            return offers
+
+    module = types.ModuleType("windowsml")
+    module.EpCatalog = EpCatalog  # type: ignore[attr-defined]
+    module.__spec__ = importlib.util.spec_from_loader("windowsml", loader=None)
+    monkeypatch.setitem(sys.modules, "windowsml", module)
+    return offers
+
+
+def test_without_the_package_nothing_is_offered() -> None:
+    assert offered() == ()
+
+
+def test_a_provider_that_windows_installed_is_used(catalogue: list[Offer], tmp_path: Path) -> None:
+    library = tmp_path / "qnn.dll"
+    library.touch()
+    catalogue.append(Offer("QNNExecutionProvider", State.NotReady, str(library)))
+    (plugin,) = offered()
+    assert plugin.row is provider("ort-qnn")
+    assert plugin.library == str(library)
+    assert plugin.fault is None
+    assert plugin.version == "1.8.63.0"
+    assert plugin.details["source"] == "windows-ml"
+
+
+def test_what_windows_did_not_install_is_not_downloaded(catalogue: list[Offer]) -> None:
+    catalogue.append(Offer("VitisAIExecutionProvider", State.NotPresent))
+    (plugin,) = offered()
+    assert plugin.library is None
+    assert "npumark engines install windowsml" in str(plugin.fault)
+    assert catalogue[0].made_ready == 0
+    assert install_all() == ("VitisAIExecutionProvider",)
+    assert catalogue[0].made_ready == 1
+
+
+@pytest.mark.parametrize(
+    ("offer", "said"),
+    [
+        (Offer("QNNExecutionProvider", State.Ready, broken=True), "0x80073CF9"),
+        (Offer("QNNExecutionProvider", State.Ready, "gone.dll"), "names no library"),
+    ],
+)
+def test_a_broken_provider_is_said(catalogue: list[Offer], offer: Offer, said: str) -> None:
+    catalogue.append(offer)
+    (plugin,) = offered()
+    assert plugin.library is None
+    assert said in str(plugin.fault)
+
+
+def test_a_provider_that_the_catalogue_does_not_know_is_taken(
+    catalogue: list[Offer], tmp_path: Path
+) -> None:
+    library = tmp_path / "acme.dll"
+    library.touch()
+    catalogue.append(Offer("AcmeExecutionProvider", State.Ready, str(library)))
+    (plugin,) = offered()
+    assert plugin.row.id == "ort-acme"
+    assert plugin.row.provider_name == "AcmeExecutionProvider"
