@@ -28,11 +28,18 @@ class CacheMemo:
     """What this worker knows of its entry's compiled model (engines.model_cache).
 
     ``stamps`` maps each file, relative to the entry's folder, to its stamp when this run hashed
-    it; ``use`` is what the first session found and did.
+    it; ``use`` is what the first session found and did, ``facts`` what compiling told, and
+    ``settle`` is to be called once the sessions are closed.
     """
 
     stamps: dict[str, Stamp] = field(default_factory=dict)
     use: CacheUse | None = None
+    facts: dict[str, Any] = field(default_factory=dict)
+    settle: Callable[[], None] = lambda: None
+
+    def reused(self) -> bool | None:
+        """Say whether the first session came from a compiled model; null: it keeps none."""
+        return None if self.use is None else self.use.state == "reused"
 
 
 @dataclass(frozen=True, slots=True)

@@ -115,7 +115,7 @@ class ModelCache:
     def settle(self) -> None:
         """Seal again what the runtime added to its files while the session lived, or at its end.
 
-        Call it once the session is closed.
+        Call it once the session is closed; the worker does it for every engine as it ends.
         """
         if self._models is None or self.use is None or self.use.state == "unkept":
             return
@@ -125,6 +125,11 @@ class ModelCache:
         except (OSError, _Link) as fault:
             # The old sidecar no longer fits: the next process compiles again.
             print(f"the compiled model cannot be sealed: {fault}", file=sys.stderr)
+
+    def verified(self) -> Path | None:
+        """Return the folder of the verified model, for another session of the same process that
+        is to make none itself; None where there is none."""
+        return self._models if self._fault() is None else None
 
     def intact(self) -> bool:
         """Say whether the folder holds exactly the files, byte for byte, that were sealed."""
@@ -205,7 +210,8 @@ class ModelCache:
             bytes=size if state != "unkept" else None,
         )
         if self._memo.use is None:
-            self._memo.use = self.use
+            self._memo.use, self._memo.settle = self.use, self.settle
+        self._memo.facts = dict(self.facts)
 
     def _fault(self) -> str | None:
         """Return why the folder's model is not believed, ``_NONE`` where there is none."""

@@ -18,7 +18,7 @@ from npumark.record.model import (
     PlacementFields,
 )
 from npumark.score.attempt import inferences_per_second
-from npumark.worker.protocol import Measurement, Result, Status
+from npumark.worker.protocol import CacheUse, Measurement, Result, Status
 
 Redact = Callable[[str], str]
 
@@ -89,8 +89,12 @@ def _attempt(
         placement=PlacementFields(**asdict(placement)) if placement else None,
         measurement=_measurement(measured) if measured else None,
         log_tail=log,
-        cache=CacheFields(**asdict(result.cache)) if result and result.cache else None,
+        cache=_cache(result.cache, redact) if result and result.cache else None,
     )
+
+
+def _cache(use: CacheUse, redact: Redact) -> CacheFields:
+    return CacheFields(**{**asdict(use), "why": redact(use.why) if use.why else None})
 
 
 def _measurement(measured: Measurement) -> MeasurementFields:

@@ -101,6 +101,7 @@ def measure(job: Job, began_ns: int) -> Result:
     del session, step, buffers, outputs
     placement = prove_placement(engine, request, feed, job.profile_runs, untold)
     placed = clock()
+    request.cache_memo.settle()
     return Result(
         status="ok",
         observed=observed,

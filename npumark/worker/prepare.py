@@ -64,6 +64,7 @@ def prepare(job: Job) -> Result:
     ended = clock()
     same = _compared(request, session.outputs())
     session.close()
+    request.cache_memo.settle()
     return Result(
         status="ok",
         stamps=stamps,

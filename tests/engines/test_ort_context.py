@@ -1,0 +1,194 @@
+"""EPContext graphs and provider folders, with a provider that is a few lines of Python."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from npumark.engines.base import CacheMemo, LoadRequest
+from npumark.engines.ort_context import CONTEXT, compiled_nodes, open_cached
+from npumark.errors import EngineError
+
+GRAPH = b"a graph"
+
+
+class Opened:
+    """A session: of which file, and what was assigned."""
+
+    def __init__(self, graph: Path, nodes: list[tuple[str, str, str]]) -> None:
+        self.name, self.contents = graph.name, graph.read_bytes()
+        self._nodes = nodes
+
+    def get_provider_graph_assignment_info(self) -> list[Any]:
+        return [
+            SimpleNamespace(
+                ep_name=p, get_nodes=lambda o=o, n=n: [SimpleNamespace(op_type=o, name=n)]
+            )
+            for p, o, n in self._nodes
+        ]
+
+
+@dataclass
+class Provider:
+    """Compiles to an EPContext graph, or into a folder of its own; ``breaks`` at loading one."""
+
+    contexts: bool = True
+    breaks: bool = False
+    compiled: int = 0
+    folders: list[Path | None] = field(default_factory=list)
+
+    def build(self, graph: Path, cache: Path | None, config: Mapping[str, str]) -> Opened:
+        self.folders.append(cache)
+        if graph.name == CONTEXT:
+            if self.breaks:
+                raise RuntimeError("an empty path to the context")
+            return Opened(graph, [("P", "EPContext", "whole")])
+        if "ep.context_enable" in config:
+            assert config["ep.context_embed_mode"] == "0"
+            self.compiled += 1
+            if self.contexts:
+                path = Path(config["ep.context_file_path"])
+                path.write_bytes(b"compiled " + graph.read_bytes())
+                path.with_name("context_p.bin").write_bytes(b"code")
+        if cache is not None and not (cache / "engine").exists():
+            self.compiled += 1
+            (cache / "engine").write_bytes(graph.read_bytes())
+        return Opened(graph, [("P", "MatMul", "mm0"), ("CPU", "Hardmax", "h")])
+
+
+@pytest.fixture
+def request_(tmp_path: Path) -> LoadRequest:
+    graph = tmp_path / "graph.onnx"
+    graph.write_bytes(GRAPH)
+    return LoadRequest(
+        engine_id="ort-p-npu",
+        workload_id="w",
+        graph=graph,
+        encoding="fp16",
+        format="FP16",
+        inputs=(),
+        outputs=(),
+        threads=1,
+        options={"cache": True},
+        cache_dir=tmp_path / "entry",
+    )
+
+
+def again(request: LoadRequest) -> LoadRequest:
+    """Return the request as a later worker has it."""
+    return replace(request, cache_memo=CacheMemo())
+
+
+def state(request: LoadRequest) -> str:
+    assert request.cache_memo.use is not None
+    return request.cache_memo.use.state
+
+
+def test_what_is_loaded_is_the_compiled_graph_the_first_time_too(request_: LoadRequest) -> None:
+    provider = Provider()
+    first = open_cached(request_, "ep-context", provider.build, {})
+    later = again(request_)
+    second = open_cached(later, "ep-context", provider.build, {})
+    assert first.contents == second.contents == b"compiled " + GRAPH
+    assert (provider.compiled, state(request_), state(later)) == (1, "built", "reused")
+    assert request_.cache_memo.reused() is False
+    assert later.cache_memo.reused() is True
+
+
+def test_what_was_assigned_when_it_was_compiled_is_kept_with_it(request_: LoadRequest) -> None:
+    provider = Provider()
+    open_cached(request_, "ep-context", provider.build, {})
+    later = again(request_)
+    assert compiled_nodes(later) is None
+    open_cached(later, "ep-context", provider.build, {})
+    assert compiled_nodes(later) == (("P", "MatMul", "mm0"), ("CPU", "Hardmax", "h"))
+
+
+def test_a_provider_that_writes_no_context_runs_the_graph_itself(request_: LoadRequest) -> None:
+    session = open_cached(request_, "ep-context", Provider(contexts=False).build, {})
+    assert session.contents == GRAPH
+    assert state(request_) == "unkept"
+    assert request_.cache_memo.use is not None
+    assert "wrote no EPContext graph" in (request_.cache_memo.use.why or "")
+    assert compiled_nodes(request_) is None
+
+
+def test_a_context_that_does_not_load_runs_the_graph_itself(request_: LoadRequest) -> None:
+    session = open_cached(request_, "ep-context", Provider(breaks=True).build, {})
+    assert (session.contents, state(request_)) == (GRAPH, "unkept")
+
+
+def test_a_context_that_no_longer_loads_is_compiled_again(request_: LoadRequest) -> None:
+    provider = Provider()
+    open_cached(request_, "ep-context", provider.build, {})
+    (context,) = Path(str(request_.cache_dir)).glob(f"models-*/{CONTEXT}")
+    context.write_bytes(b"another graph")
+    later = again(request_)
+    session = open_cached(later, "ep-context", provider.build, {})
+    assert (session.contents, state(later)) == (b"compiled " + GRAPH, "rebuilt")
+    assert provider.compiled == 2
+
+
+@pytest.mark.parametrize("kind", ["ep-context", "folder"])
+def test_other_options_compile_again(request_: LoadRequest, kind: Any) -> None:
+    provider = Provider()
+    open_cached(request_, kind, provider.build, {"options": {"soc": "60"}})
+    later = again(request_)
+    open_cached(later, kind, provider.build, {"options": {"soc": "88"}})
+    assert (provider.compiled, state(later)) == (2, "rebuilt")
+
+
+def test_a_folder_is_the_providers_own_to_fill(request_: LoadRequest) -> None:
+    provider = Provider()
+    for made in (1, 1):
+        asked = again(request_)
+        assert open_cached(asked, "folder", provider.build, {}).contents == GRAPH
+        assert provider.compiled == made
+    assert state(asked) == "reused"
+    assert all(f is not None and f.parent == request_.cache_dir for f in provider.folders)
+
+
+@pytest.mark.parametrize("kind", ["ep-context", "folder"])
+def test_a_session_apart_makes_nothing(request_: LoadRequest, kind: Any) -> None:
+    provider = Provider()
+    session = open_cached(request_, kind, provider.build, {}, apart=True)
+    assert (session.contents, provider.compiled, provider.folders) == (GRAPH, 0, [None])
+    assert request_.cache_memo.use is None
+    open_cached(request_, kind, provider.build, {})
+    session = open_cached(request_, kind, provider.build, {}, apart=True)
+    assert session.name == (CONTEXT if kind == "ep-context" else "graph.onnx")
+    assert provider.compiled == 1
+    if kind == "folder":
+        assert provider.folders[-1] == provider.folders[-2]
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes"),
+    [
+        ("none", {}),
+        ("ep-context", {"options": {"cache": False}}),
+        ("folder", {"cache_dir": None}),
+    ],
+)
+def test_without_a_cache_the_graph_is_loaded(
+    request_: LoadRequest, kind: Any, changes: dict[str, Any]
+) -> None:
+    provider = Provider()
+    asked = replace(request_, **changes)
+    assert open_cached(asked, kind, provider.build, {}).contents == GRAPH
+    assert (provider.compiled, provider.folders) == (0, [None])
+    assert asked.cache_memo.reused() is None
+
+
+def test_a_graph_that_fails_fails(request_: LoadRequest) -> None:
+    def build(*_: Any) -> Any:
+        raise EngineError("the graph is broken")
+
+    for kind in ("none", "ep-context", "folder"):
+        with pytest.raises(EngineError, match="the graph is broken"):
+            open_cached(again(request_), kind, build, {})
