@@ -33,7 +33,8 @@ class Work:
 @dataclass(frozen=True, slots=True)
 class Formats:
     """``ran`` is the family of the largest share, null with ``why``. ``by`` says what the shares
-    are of: ``macs`` or ``time``. ``counts`` is the evidence: kernels or primitives by name."""
+    are of: ``macs``, ``time``, or ``operators`` where the kernels are hidden. ``counts`` is the
+    evidence: kernels or primitives by name."""
 
     ran: str | None
     why: str | None

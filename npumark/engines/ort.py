@@ -12,11 +12,7 @@ What each choice is for:
 from __future__ import annotations
 
 import functools
-import tempfile
-from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import psutil
@@ -24,10 +20,11 @@ import psutil
 from npumark.engines.base import Array, Engine, LoadRequest, Session
 from npumark.engines.buffers import aligned
 from npumark.engines.catalogue import Provider
+from npumark.engines.ort_evidence import Evidence, assigned_counts, collect, prove
+from npumark.engines.ort_numbers import ask_provider, read_numbers, summary
 from npumark.engines.ort_options import published, session_config
 from npumark.engines.ort_probe import probe_engines
-from npumark.engines.ort_profile import Profile, formats, prove, read_profile
-from npumark.engines.ort_session import assigned_nodes, open_session, requested_provider
+from npumark.engines.ort_session import open_session, requested_provider
 from npumark.engines.ort_wheels import installed_wheels
 from npumark.errors import EngineError
 from npumark.policy import load_policy
@@ -40,7 +37,7 @@ class OnnxRuntime(Engine):
     name = "ort"
 
     def __init__(self) -> None:
-        self._profiles: dict[tuple[str, int | None, int], _Evidence] = {}
+        self._evidence: dict[tuple[str, str, int | None, int], Evidence] = {}
 
     def _prepare(self) -> None:
         import onnxruntime
@@ -57,21 +54,14 @@ class OnnxRuntime(Engine):
 
     def _placement(self, request: LoadRequest, feed: list[Array], runs: int) -> Placement:
         evidence = self.evidence(request, feed, runs)
-        own = frozenset({str(requested_provider(request).provider_name)})
-        return prove(evidence.profile, own, evidence.assigned)
+        return prove(evidence, requested_provider(request), request.options.get("device") or {})
 
-    def evidence(self, request: LoadRequest, feed: list[Array], runs: int) -> _Evidence:
-        """Return the profile of ``runs`` calls of the request's graph; made once per graph."""
-        key = (str(request.graph), request.threads, runs)
-        if key not in self._profiles:
-            self._profiles[key] = _profiled(request, feed, runs)
-        return self._profiles[key]
-
-
-@dataclass(frozen=True, slots=True)
-class _Evidence:
-    profile: Profile
-    assigned: Counter[str] | None
+    def evidence(self, request: LoadRequest, feed: list[Array], runs: int) -> Evidence:
+        """Return what ``runs`` calls of the request's graph show; made once per graph."""
+        key = (str(request.graph), request.encoding, request.threads, runs)
+        if key not in self._evidence:
+            self._evidence[key] = collect(request, requested_provider(request), feed, runs)
+        return self._evidence[key]
 
 
 class OrtSession(Session):
@@ -104,6 +94,9 @@ class OrtSession(Session):
     def step(self) -> Callable[[], object]:
         return self._step
 
+    def loaded_from_cache(self) -> bool | None:
+        return self._request.cache_memo.reused()
+
     def observed(self) -> Observed:
         """Return device, precision and threads as the profile of a session apart shows them.
 
@@ -117,7 +110,13 @@ class OrtSession(Session):
         feed = [array.copy() for array in self._inputs]
         self.close()
         evidence = self._engine.evidence(self._request, feed, load_policy().placement.profile_runs)
-        told = formats(evidence.profile, self._request.format)
+        numbers = read_numbers(
+            evidence,
+            self._row,
+            self._request.format,
+            functools.partial(ask_provider, self._request, self._row),
+        )
+        told = numbers.formats
         threads = evidence.profile.threads or self._threads
         wheels = installed_wheels()
         return Observed(
@@ -132,6 +131,8 @@ class OrtSession(Session):
                 "mac_share": told.share,
                 "mac_share_by": told.by,
                 "ops": told.counts,
+                "number_probe": summary(numbers),
+                "assigned": assigned_counts(evidence.assigned),
                 "requested_threads": self._request.threads,
                 "profiled_threads": evidence.profile.threads,
                 "started_threads": self._threads,
@@ -171,17 +172,6 @@ def started(before: int | None, after: int | None) -> int | None:
     if before is None or after is None or after < before:
         return None
     return 1 + after - before
-
-
-def _profiled(request: LoadRequest, feed: list[Array], runs: int) -> _Evidence:
-    row = requested_provider(request)
-    with tempfile.TemporaryDirectory(prefix="npumark-", ignore_cleanup_errors=True) as folder:
-        session = open_session(request, row, profile=Path(folder) / "profile")
-        values = {spec.name: array for spec, array in zip(request.inputs, feed, strict=True)}
-        for _ in range(runs):
-            session.run(None, values)
-        path = Path(session.end_profiling())
-        return _Evidence(read_profile(path, runs), assigned_nodes(session))
 
 
 def _build_commit(info: str) -> str | None:

@@ -32,6 +32,9 @@ CONFIG = {
 
 STRICT = "session.disable_cpu_ep_fallback"
 
+QNN_PROFILE = "qnn.csv"
+"""Name of QNN's own profile, in the folder of ONNX Runtime's."""
+
 QNN_EMULATED_CHIP = {"soc_model": "60", "htp_arch": "73"}
 """What the emulator on x86 pretends to be; on a device the driver decides."""
 
@@ -57,11 +60,14 @@ def provider_options(
     encoding: str,
     threads: int,
     cache: Path | None,
+    profile: Path | None = None,
 ) -> dict[str, str]:
     """Return the provider's options.
 
     ``device`` is what the probe kept of it (see ort_devices.Device.binding), ``encoding`` what
-    is asked for, ``cache`` the provider's own folder for compiled models, or null.
+    is asked for, ``cache`` the provider's own folder for compiled models, or null. ``profile``
+    is where a session apart writes its profile, null for the timed one: a provider that can
+    tell more of what it ran is then asked to.
     """
     options = dict(row.options)
     if device.get("ordinal") is not None:
@@ -69,6 +75,8 @@ def provider_options(
     extra = _EXTRA.get(row.id)
     if extra is not None:
         options.update(extra(device, encoding, threads, cache))
+    if profile is not None and row.id in _TELLING:
+        options = _TELLING[row.id](options, profile)
     return options
 
 
@@ -183,3 +191,27 @@ _EXTRA = {
     "ort-trt-rtx": _tensorrt_rtx,
     "ort-vitisai": _vitisai,
 }
+
+
+def _qnn_telling(options: dict[str, str], profile: Path) -> dict[str, str]:
+    return options | {
+        "profiling_level": "detailed",
+        "profiling_file_path": str(profile.with_name(QNN_PROFILE)),
+    }
+
+
+def _openvino_telling(options: dict[str, str], profile: Path) -> dict[str, str]:
+    """Have OpenVINO count the time of each primitive.
+
+    Without the cache: a model compiled to be counted is another file there, which nobody sealed.
+    """
+    del profile
+    config = json.loads(options["load_config"])
+    for settings in config.values():
+        settings["PERF_COUNT"] = "YES"
+    told = options | {"load_config": json.dumps(config, sort_keys=True)}
+    told.pop("cache_dir", None)
+    return told
+
+
+_TELLING = {"ort-openvino": _openvino_telling, "ort-qnn": _qnn_telling}

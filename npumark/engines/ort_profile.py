@@ -2,15 +2,15 @@
 
 The profile of a short, separate run, never of the timed one: the profiler stops at a million
 events without saying so in the file, which is why the runs it holds are counted against those
-that were made. Time is taken from each kernel's own provider field; names are not joined with
-the graph's, because the optimiser renames, fuses and inserts nodes.
+that were made. Names are not joined with the graph's, because the optimiser renames, fuses and
+inserts nodes.
 """
 
 from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,6 @@ from npumark.engines.formats import (
     weigh,
 )
 from npumark.errors import EngineError
-from npumark.worker.protocol import Placement
 
 MAX_EVENTS = 1_000_000
 """Where the profiler stops (measured on 1.32: 1 000 001 events in the file)."""
@@ -105,13 +104,27 @@ class Kernel:
 
 
 @dataclass(frozen=True, slots=True)
+class Inner:
+    """A kernel that a provider reports from inside one of its compiled parts of the graph, in
+    the words of the runtime beneath: kind of layer, and the primitive that ran."""
+
+    provider: str
+    kind: str
+    primitive: str
+    microseconds: int
+
+
+@dataclass(frozen=True, slots=True)
 class Profile:
-    """``kernels`` in order of execution, over ``runs`` calls. ``threads`` is how many threads
-    the intra-op pool had, the calling one included; null where the profile does not say."""
+    """``kernels`` in order of execution, over ``runs`` calls that lasted ``run_us`` together.
+    ``threads`` is how many threads the intra-op pool had, the calling one included; null where
+    the profile does not say. ``inner`` are what providers add of their own."""
 
     kernels: tuple[Kernel, ...]
     runs: int
     threads: int | None
+    run_us: int = 0
+    inner: tuple[Inner, ...] = ()
 
 
 def read_profile(path: Path, runs: int) -> Profile:
@@ -132,11 +145,13 @@ def parse_profile(events: list[dict[str, Any]], runs: int) -> Profile:
     """Return the profile that ``events`` make up (see :func:`read_profile`)."""
     if len(events) >= MAX_EVENTS:
         raise EngineError("the runtime's profile is capped, and so incomplete")
-    held = sum(1 for e in events if e.get("cat") == "Session" and e.get("name") == "model_run")
-    if held != runs:
-        raise EngineError(f"the runtime's profile holds {held} calls, not {runs}")
-    kernels, pools = [], [0]
+    calls = [e for e in events if e.get("cat") == "Session" and e.get("name") == "model_run"]
+    if len(calls) != runs:
+        raise EngineError(f"the runtime's profile holds {len(calls)} calls, not {runs}")
+    kernels, pools, inner = [], [0], []
     for event in events:
+        if event.get("cat") == "Kernel" and "ov_exec_type" in event.get("args", {}):
+            inner.append(_inner(event))
         if event.get("cat") != "Node" or not event["name"].endswith("_kernel_time"):
             continue
         told = event["args"]
@@ -152,37 +167,17 @@ def parse_profile(events: list[dict[str, Any]], runs: int) -> Profile:
         workers = (told.get("thread_scheduling_stats") or {}).get("sub_threads")
         if workers is not None:
             pools.append(1 + len(workers))
-    return Profile(tuple(kernels), held, max(pools) or None)
+    whole = sum(int(call["dur"]) for call in calls)
+    return Profile(tuple(kernels), runs, max(pools) or None, whole, tuple(inner))
 
 
-def prove(profile: Profile, own: frozenset[str], assigned: Counter[str] | None) -> Placement:
-    """Return the share of kernel time that ran on the providers in ``own``.
-
-    Time of an unknown provider counts against the claim. ``assigned`` counts graph nodes by
-    provider, as the runtime assigned them; it gives the share of operators, a lesser fact.
-    """
-    spent: Counter[str | None] = Counter()
-    for kernel in profile.kernels:
-        spent[kernel.provider] += kernel.microseconds
-    total = sum(spent.values())
-    nodes = sum(assigned.values()) if assigned else 0
-    op_share = sum(assigned[p] for p in own) / nodes if assigned and nodes else None
-    if total == 0:
-        why = "the profile accounts for no time"
-        return Placement("unproved", None, op_share, None, "profile", why)
-    share = sum(spent[p] for p in own) / total
-    return Placement("proved", share, op_share, _partitions(profile, own), "profile", None)
-
-
-def _partitions(profile: Profile, own: frozenset[str]) -> int:
-    """Return how many unbroken stretches of one call's kernels ran on ``own``."""
-    per_run = len(profile.kernels) // max(1, profile.runs)
-    inside = [kernel.provider in own for kernel in profile.kernels[:per_run]]
-    return sum(1 for i, here in enumerate(inside) if here and (i == 0 or not inside[i - 1]))
-
-
-def formats(profile: Profile, declared: str) -> Formats:
+def formats(
+    profile: Profile, declared: str, told: Mapping[tuple[str, str], str] | None = None
+) -> Formats:
     """Return which number format did the multiplying.
+
+    ``told`` gives, by provider and type of a kernel's inputs, the family in which that provider
+    computes floating point where this is known better than from the type.
 
     ``declared`` names the family of weight-only storage (W8, INT4 …). It holds where weights
     were unpacked while the graph ran: by a kernel made for it, or by a dequantiser whose
@@ -204,7 +199,8 @@ def formats(profile: Profile, declared: str) -> Formats:
         elif kernel.op in WEIGHT_ONLY_MACS:
             family = declared
         elif kernel.op in FLOAT_MACS:
-            family = _FAMILY.get(kind, kind)
+            known = told.get((kernel.provider or "", kind)) if told else None
+            family = known or _FAMILY.get(kind, kind)
             weight = kernel.inputs[1][1] if len(kernel.inputs) > 1 else None
             if declared in WEIGHT_ONLY and weight is not None and unpacked[weight] > 0:
                 unpacked[weight] -= 1
@@ -226,6 +222,16 @@ def macs(kernel: Kernel) -> int | None:
         at = 3 if kernel.op == "QLinearConv" else 1
         return convolution_macs(inputs[at] if len(inputs) > at else (), output)
     return None
+
+
+def _inner(event: dict[str, Any]) -> Inner:
+    told = event["args"]
+    return Inner(
+        provider=str(told.get("ep", "")),
+        kind=str(told.get("ov_node_type", "")),
+        primitive=str(told["ov_exec_type"]),
+        microseconds=int(event["dur"]),
+    )
 
 
 def _types(told: Iterable[dict[str, list[int]]] | None) -> tuple[tuple[str, tuple[int, ...]], ...]:

@@ -15,6 +15,7 @@ from typing import Any
 
 from npumark.engines.base import LoadRequest
 from npumark.engines.catalogue import Provider, provider
+from npumark.engines.ort_context import open_cached
 from npumark.engines.ort_options import provider_options, session_config
 from npumark.engines.ort_plugins import installed_plugins, register, third_party
 from npumark.engines.ort_windows_ml import offered
@@ -61,19 +62,36 @@ def open_session(
         raise EngineError("the job names no number of threads")
     device = dict(request.options.get("device") or {"route": "name"})
     bring_plugin(row, device)
-    cache = request.cache_dir if request.options.get("cache") else None
-    options = provider_options(
-        row, device, encoding=request.encoding, threads=request.threads, cache=cache
-    )
-    return create(
-        str(request.graph),
-        row,
-        device,
-        options,
-        threads=request.threads,
-        profile=profile,
-        strict=strict,
-    )
+
+    def handed(cache: Path | None, profile: Path | None) -> dict[str, str]:
+        return provider_options(
+            row,
+            device,
+            encoding=request.encoding,
+            threads=request.threads or 1,
+            cache=cache,
+            profile=profile,
+        )
+
+    def build(graph: Path, cache: Path | None, config: Mapping[str, str]) -> Any:
+        return create(
+            str(graph),
+            row,
+            device,
+            handed(cache, profile),
+            threads=request.threads or 1,
+            profile=profile,
+            strict=strict,
+            config=config,
+        )
+
+    settings = {
+        "provider": row.provider_name,
+        "options": handed(None, None),
+        "config": session_config(row, device, strict=False),
+        "threads": request.threads,
+    }
+    return open_cached(request, row.cache, build, settings, apart=strict or profile is not None)
 
 
 def bring_plugin(row: Provider, device: Mapping[str, Any]) -> None:
@@ -108,8 +126,12 @@ def create(
     threads: int,
     profile: Path | None = None,
     strict: bool = False,
+    config: Mapping[str, str] | None = None,
 ) -> Any:
-    """Open a session of ``model``, a path or the bytes of one; see :func:`open_session`."""
+    """Open a session of ``model``, a path or the bytes of one; see :func:`open_session`.
+
+    ``config`` are configuration entries beside those that every session has.
+    """
     import onnxruntime
 
     settings = onnxruntime.SessionOptions()
@@ -118,7 +140,8 @@ def create(
     settings.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
     settings.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
     settings.log_severity_level = 3
-    for key, value in session_config(row, device, strict=strict).items():
+    entries = session_config(row, device, strict=strict) | dict(config or {})
+    for key, value in entries.items():
         settings.add_session_config_entry(key, value)
     if profile is not None:
         settings.enable_profiling = True

@@ -1,13 +1,12 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from npumark.engines.ort_profile import MAX_EVENTS, formats, parse_profile, prove, read_profile
+from npumark.engines.ort_profile import MAX_EVENTS, Inner, formats, parse_profile, read_profile
 from npumark.errors import EngineError
 
 RUN = {"cat": "Session", "name": "model_run", "dur": 1}
@@ -28,40 +27,6 @@ def node(
         "output_type_shape": [{"float": list(out)}],
     }
     return {"cat": "Node", "name": f"{op}_kernel_time", "dur": us, "args": args}
-
-
-def test_one_heavy_op_elsewhere_outweighs_many_light_ones_here() -> None:
-    events = [RUN, *(node("Add", 4, "NPU") for _ in range(99)), node("MatMul", 600)]
-    placement = prove(
-        parse_profile(events, 1),
-        frozenset({"NPU"}),
-        Counter({"NPU": 99, "CPUExecutionProvider": 1}),
-    )
-    assert placement.op_share == 0.99
-    assert placement.share == pytest.approx(396 / 996)
-    assert placement.partitions == 1
-
-
-def test_time_of_an_unknown_provider_counts_against_the_claim() -> None:
-    placement = prove(
-        parse_profile([RUN, node("MatMul", 50, "NPU"), node("Conv", 50, None)], 1),
-        frozenset({"NPU"}),
-        None,
-    )
-    assert placement.share == 0.5
-    assert placement.op_share is None
-
-
-def test_partitions_are_unbroken_stretches_of_one_call() -> None:
-    one = [node("A", 1, "NPU"), node("B", 1), node("C", 1, "NPU"), node("D", 1, "NPU")]
-    placement = prove(parse_profile([RUN, *one, RUN, *one], 2), frozenset({"NPU"}), None)
-    assert placement.partitions == 2
-
-
-def test_no_time_proves_nothing() -> None:
-    placement = prove(parse_profile([RUN], 1), frozenset({"CPUExecutionProvider"}), None)
-    assert placement.verdict == "unproved"
-    assert placement.share is None
 
 
 def test_a_profile_with_other_runs_than_were_made_is_refused() -> None:
@@ -146,3 +111,21 @@ def test_a_graph_without_multiplications_has_no_format() -> None:
     found = formats(parse_profile([RUN, node("Relu", 5)], 1), "FP32")
     assert found.ran is None
     assert found.why
+
+
+def test_calls_and_what_providers_add_of_their_own_are_read() -> None:
+    inside = {
+        "cat": "Kernel",
+        "name": "OV::mm0",
+        "dur": 7,
+        "args": {"ep": "X", "ov_node_type": "FullyConnected", "ov_exec_type": "brgemm_avx512_I8"},
+    }
+    profile = parse_profile([RUN, {**RUN, "dur": 40}, inside], 2)
+    assert profile.run_us == 41
+    assert profile.inner == (Inner("X", "FullyConnected", "brgemm_avx512_I8", 7),)
+
+
+def test_a_provider_is_believed_about_its_own_floating_point() -> None:
+    events = [RUN, node("MatMul", 5, "GPU"), node("MatMul", 5)]
+    found = formats(parse_profile(events, 1), "FP32", {("GPU", "float"): "TF32"})
+    assert found.share == {"FP32": 0.5, "TF32": 0.5}

@@ -1,0 +1,282 @@
+"""Where ONNX Runtime's providers really ran a graph, as they themselves testify.
+
+Three witnesses, none of which is believed alone:
+
+- the *graph assignment*: which provider was given which node, recorded before nodes are fused.
+  Nodes that it leaves out (some were seen to be assigned after the recording) leave a claim
+  unproved. Operators that multiply survive every rewriting that comes before the recording, so
+  those are counted against the file;
+- the *profile* of a short run apart: time by each kernel's own provider field. Time of a kernel
+  without one counts against the claim;
+- what lies beneath the provider, where it could turn to another device unseen (``_BENEATH``).
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from npumark.engines.base import Array, LoadRequest
+from npumark.engines.catalogue import Provider, provider
+from npumark.engines.onnx_graph import INTEGER_PRODUCTS, PRODUCTS, OnnxGraph, read_graph
+from npumark.engines.ort_options import QNN_PROFILE
+from npumark.engines.ort_profile import Inner, Profile, read_profile
+from npumark.engines.ort_session import CPU, open_session
+from npumark.engines.qnn_profile import QnnProfile, read_qnn_profile
+from npumark.errors import EngineError, WrongDevice
+from npumark.worker.protocol import Placement
+
+CONTEXT = "EPContext"
+"""The operator of a graph that was compiled before: its own nodes are listed nowhere."""
+
+_MULTIPLYING = PRODUCTS | INTEGER_PRODUCTS | {"FusedConv", "FusedGemm", "FusedMatMul", "QGemm"}
+
+
+@dataclass(frozen=True, slots=True)
+class AssignedNode:
+    """A node as it was given to a provider; ``provider`` is empty where none took it."""
+
+    provider: str
+    op: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What was found out about ``runs`` calls of a graph. ``assigned`` is null, with ``unlisted``
+    saying why, where the runtime does not tell; ``qnn`` is of QNN alone, null with ``qnn_why``."""
+
+    profile: Profile
+    graph: OnnxGraph
+    assigned: tuple[AssignedNode, ...] | None
+    unlisted: str | None = None
+    qnn: QnnProfile | None = None
+    qnn_why: str | None = None
+
+    def given(self, name: str) -> tuple[AssignedNode, ...]:
+        """Return the nodes that were given to a provider."""
+        return tuple(n for n in self.assigned or () if n.provider == name)
+
+
+def collect(request: LoadRequest, row: Provider, feed: list[Array], runs: int) -> Evidence:
+    """Run the request's graph ``runs`` times in a session of its own, with every witness on.
+
+    Raises EngineError where a witness contradicts itself or is incomplete.
+    """
+    graph = read_graph(request.graph)
+    with tempfile.TemporaryDirectory(prefix="npumark-", ignore_cleanup_errors=True) as folder:
+        session = open_session(request, row, profile=Path(folder) / "profile")
+        assigned, why = read_assignment(session)
+        values = {spec.name: array for spec, array in zip(request.inputs, feed, strict=True)}
+        for _ in range(runs):
+            session.run(None, values)
+        profile = read_profile(Path(session.end_profiling()), runs)
+        del session
+        found = Evidence(profile, graph, assigned, why)
+        if row.id != "ort-qnn":
+            return found
+        try:
+            return replace(found, qnn=read_qnn_profile(Path(folder) / QNN_PROFILE))
+        except EngineError as fault:
+            return replace(found, qnn_why=str(fault))
+
+
+def read_assignment(session: Any) -> tuple[tuple[AssignedNode, ...] | None, str | None]:
+    """Return every node with the provider it was given to; null and why where untold."""
+    if not hasattr(session, "get_provider_graph_assignment_info"):
+        return None, "this ONNX Runtime does not tell what it assigned; 1.24 or newer does"
+    try:
+        told = session.get_provider_graph_assignment_info()
+    except Exception as fault:  # noqa: BLE001 - it raises where nothing was recorded
+        return None, f"what was assigned was not recorded: {' '.join(str(fault).split())}"[:300]
+    return tuple(
+        AssignedNode(str(part.ep_name), str(node.op_type), str(node.name))
+        for part in told
+        for node in part.get_nodes()
+    ), None
+
+
+def prove(evidence: Evidence, row: Provider, device: Mapping[str, Any]) -> Placement:
+    """Return where the calls ran: the share of time on the row's own provider.
+
+    Raises WrongDevice where nothing at all ran on it.
+    """
+    own = str(row.provider_name)
+    kernels = evidence.profile.kernels
+    if kernels and not any(k.provider == own for k in kernels):
+        others = ", ".join(sorted({str(k.provider) for k in kernels}))
+        raise WrongDevice(f"everything ran on {others}, and nothing on {own}")
+    untold = lists_only_others(row, device)
+    op_share, gap = _operators(evidence, own, untold=untold)
+    partitions = _partitions(evidence.profile, own)
+    source = "graph assignment and profile"
+
+    def unproved(why: str) -> Placement:
+        return Placement("unproved", None, op_share, partitions or None, source, why)
+
+    share, why = _time_share(evidence.profile, own, asynchronous=row.asynchronous)
+    if share is None or why is not None:
+        return unproved(why or "the profile accounts for no time")
+    if gap is not None and own != CPU:
+        # What the CPU provider was not given cannot have hidden on another CPU.
+        return unproved(gap)
+    verdict = _BENEATH.get(row.id, _known)(evidence, row, device)
+    if verdict.source:
+        source += f", {verdict.source}"
+    if verdict.refused is not None:
+        return unproved(verdict.refused)
+    if verdict.doubt is not None:
+        return Placement("inferred", share, op_share, partitions, source, verdict.doubt)
+    return Placement("proved", share, op_share, partitions, source, None)
+
+
+def lists_only_others(row: Provider, device: Mapping[str, Any]) -> bool:
+    """Say whether the runtime leaves this provider's own nodes out of what it assigned: it does
+    where WebGPU is built in."""
+    return row.id == "ort-webgpu" and device.get("route") == "name"
+
+
+def _time_share(
+    profile: Profile, own: str, *, asynchronous: bool
+) -> tuple[float | None, str | None]:
+    """Return the provider's share of the time, or null and why.
+
+    A provider that works behind the call is not timed by its kernels: their durations are of
+    queueing. The kernels of all others run on the host, one after the other, inside the call,
+    and last as long as they say. Whatever else of the call there is, is the provider's: queueing,
+    its device's work, the wait for it, the copies. So the share is 1 - others / calls. Where a
+    kernel on the host overlaps with the device's work its time counts against the provider all
+    the same: the share errs low, but for the runtime's own microseconds between kernels.
+    """
+    others = sum(k.microseconds for k in profile.kernels if k.provider != own)
+    if asynchronous:
+        if profile.run_us <= 0:
+            return None, "the profile does not say how long the calls lasted"
+        return max(0.0, 1 - others / profile.run_us), None
+    total = sum(k.microseconds for k in profile.kernels)
+    return ((total - others) / total, None) if total else (None, None)
+
+
+def _operators(evidence: Evidence, own: str, *, untold: bool) -> tuple[float | None, str | None]:
+    """Return the provider's share of operators, and what the assignment does not account for.
+
+    Where ``untold``, the runtime lists what others got and the rest is the provider's; likewise
+    what a graph compiled before holds.
+    """
+    nodes, in_file = evidence.assigned, len(evidence.graph.nodes)
+    if nodes is None:
+        return None, evidence.unlisted
+    others = sum(1 for n in nodes if n.provider != own)
+    if untold or any(n.op == CONTEXT for n in nodes):
+        return (max(0.0, 1 - others / in_file) if in_file else None), None
+    share = 1 - others / len(nodes) if nodes else None
+    expected = len(evidence.graph.products)
+    listed = sum(1 for n in nodes if n.op in _MULTIPLYING)
+    if not nodes or listed < expected:
+        return share, (
+            f"the runtime's list of assigned nodes has {listed} of the graph's {expected} "
+            f"operators that multiply ({len(nodes)} nodes of {in_file})"
+        )
+    return share, None
+
+
+def _partitions(profile: Profile, own: str) -> int:
+    """Return how many unbroken stretches of one call's kernels ran on ``own``."""
+    per_run = len(profile.kernels) // max(1, profile.runs)
+    inside = [kernel.provider == own for kernel in profile.kernels[:per_run]]
+    return sum(1 for i, here in enumerate(inside) if here and (i == 0 or not inside[i - 1]))
+
+
+@dataclass(frozen=True, slots=True)
+class _Beneath:
+    """What lies beneath a provider says: nothing against it, a ``doubt``, or that the claim is
+    ``refused``. ``source`` names the witness."""
+
+    source: str = ""
+    doubt: str | None = None
+    refused: str | None = None
+
+
+def _known(evidence: Evidence, row: Provider, device: Mapping[str, Any]) -> _Beneath:
+    """Pass a provider that has one device and no other to turn to; doubt a stranger."""
+    del evidence, device
+    if provider(row.id) is None and row.provider_name != CPU:
+        return _Beneath(doubt="this plug-in is not known to run on its one device only")
+    return _Beneath()
+
+
+def _chooses(evidence: Evidence, row: Provider, device: Mapping[str, Any]) -> _Beneath:
+    """Doubt a provider that hands its part to something which chooses a device unseen."""
+    del evidence
+    if device.get("compute_units") == "CPUOnly":
+        return _Beneath()
+    return _Beneath(doubt=f"{row.title} does not tell on which device its part of the graph ran")
+
+
+def _qnn(evidence: Evidence, row: Provider, device: Mapping[str, Any]) -> _Beneath:
+    """Require QNN's own word that an accelerator executed, and for which nodes."""
+    del row, device
+    source, told = "QNN's detailed profile", evidence.qnn
+    if told is None:
+        return _Beneath(refused=evidence.qnn_why or "QNN wrote no profile")
+    if told.executions < evidence.profile.runs:
+        why = f"QNN's profile holds {told.executions} executions of {evidence.profile.runs} calls"
+        return _Beneath(source, refused=why)
+    if told.accelerated < told.executions or not sum(told.cycles.values()):
+        why = (
+            f"QNN reports an accelerator's time for {told.accelerated} of {told.executions} "
+            "executions: another of its backends ran them"
+        )
+        return _Beneath(source, refused=why)
+    return _Beneath(source)
+
+
+def _openvino(evidence: Evidence, row: Provider, device: Mapping[str, Any]) -> _Beneath:
+    """On a GPU or NPU, look for primitives of a CPU among those that OpenVINO ran.
+
+    OpenVINO may compile a part for its own CPU device. Its CPU primitives are known by name
+    and refuse the claim; names of the other devices' have not been seen yet, so that without
+    those of the CPU the device is concluded and not proved.
+    """
+    name = str(device.get("ov_device", ""))
+    if name == "CPU":
+        return _Beneath()
+    source = "OpenVINO's primitives"
+    ran = [i for i in evidence.profile.inner if i.provider == row.provider_name]
+    if not ran:
+        return _Beneath(doubt="OpenVINO does not tell on which of its devices the graph ran")
+    on_cpu = sorted({i.primitive for i in ran if i.microseconds and is_cpu_primitive(i)})
+    if on_cpu:
+        why = f"OpenVINO ran primitives of its CPU device: {', '.join(on_cpu)[:200]}"
+        return _Beneath(source, refused=why)
+    return _Beneath(source, doubt=f"no primitive tells that it ran on {name}")
+
+
+def is_cpu_primitive(inner: Inner) -> bool:
+    """Say whether a primitive is one of OpenVINO's CPU plug-in: named by how it was made, the
+    instruction set and, after one underscore, its type (the GPU's have two before it)."""
+    return inner.primitive.startswith(_CPU_MADE) and "__" not in inner.primitive
+
+
+_CPU_MADE = ("acl_", "brgconv_", "brgemm_", "dnnl_", "gemm_", "jit_", "ref_", "simple_")
+
+_BENEATH = {
+    "ort-coreml": _chooses,
+    "ort-openvino": _openvino,
+    "ort-qnn": _qnn,
+    "ort-vitisai": _chooses,
+}
+
+
+def assigned_counts(nodes: Iterable[AssignedNode] | None) -> dict[str, dict[str, int]] | None:
+    """Return the number of nodes by provider and operator, for the record; null where untold."""
+    if nodes is None:
+        return None
+    counts: dict[str, Counter[str]] = {}
+    for node in nodes:
+        counts.setdefault(node.provider, Counter())[node.op] += 1
+    return {name: dict(sorted(ops.items())) for name, ops in sorted(counts.items())}

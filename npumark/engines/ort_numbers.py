@@ -1,0 +1,187 @@
+"""Which number format an ONNX Runtime provider multiplied in, for every provider.
+
+The types of a kernel's inputs are honest where ONNX Runtime itself computes: on its CPU provider.
+Another provider's kernel may compute in another format than its inputs have (TF32 from FP32), and
+a compiled part of a graph shows no kernels at all. Then:
+
+- floating point is asked of the provider itself, by a small product with the same options on the
+  same device (number_probe);
+- integers are believed where the provider shows that it multiplied them: by the name of its
+  primitives, or because it executed no dequantiser between the operators that multiply. Operands
+  that were dequantised outside of the provider's part arrive as floating point, whatever the
+  graph says;
+- what nothing tells is null, with the reason.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from npumark.engines import openvino_evidence
+from npumark.engines.base import LoadRequest
+from npumark.engines.catalogue import Provider
+from npumark.engines.formats import Formats, Work, weigh
+from npumark.engines.number_probe import DEPTH, ROWS, WIDTH, Verdict, classify, probe_model, product
+from npumark.engines.onnx_graph import PRODUCTS, Product
+from npumark.engines.ort_evidence import Evidence, read_assignment
+from npumark.engines.ort_profile import FLOAT_MACS, INTEGER_MACS, WEIGHT_ONLY_MACS, formats
+from npumark.engines.ort_session import CPU, open_session
+from npumark.errors import EngineError
+from npumark.pack.manifest import TensorSpec
+
+Ask = Callable[[str], Verdict]
+"""Type of a graph's inputs and outputs -> the format in which the provider multiplies such."""
+
+_PROFILE_TYPES = {"float": "float32", "float16": "float16"}
+
+_SHOWN = FLOAT_MACS | INTEGER_MACS | WEIGHT_ONLY_MACS
+
+
+@dataclass(frozen=True, slots=True)
+class Numbers:
+    """``formats`` with the verdicts of the small product that it rests on, by type."""
+
+    formats: Formats
+    probed: dict[str, Verdict]
+
+
+def read_numbers(evidence: Evidence, row: Provider, declared: str, ask: Ask) -> Numbers:
+    """Return which format did the multiplying. ``declared`` is the family that was asked for."""
+    if row.provider_name == CPU:
+        return Numbers(formats(evidence.profile, declared), {})
+    own, probed = str(row.provider_name), _Asked(ask)
+    shown = [k for k in evidence.profile.kernels if k.provider == own and k.op in _SHOWN]
+    layers = [i for i in evidence.profile.inner if i.provider == own]
+    if shown:
+        found = _by_kernels(evidence, own, declared, probed)
+    elif any(openvino_evidence.multiplies(layer.kind) for layer in layers):
+        found = openvino_evidence.formats(
+            [
+                openvino_evidence.Layer(layer.kind, layer.primitive, layer.microseconds)
+                for layer in layers
+            ],
+            declared,
+            dynamic_quantisation=0,
+        )
+    else:
+        found = _by_operators(evidence, own, declared, probed)
+    return Numbers(found, probed.verdicts)
+
+
+def ask_provider(request: LoadRequest, row: Provider, io: str) -> Verdict:
+    """Let the row's provider compute the small product, with the options of the request."""
+    with tempfile.TemporaryDirectory(prefix="npumark-", ignore_cleanup_errors=True) as folder:
+        path = Path(folder) / "number_probe.onnx"
+        path.write_bytes(probe_model(io))
+        outputs = tuple(TensorSpec(name, io, (ROWS, WIDTH)) for name in "yz")
+        asked = replace(
+            request,
+            graph=path,
+            inputs=(TensorSpec("x", io, (ROWS, DEPTH)),),
+            outputs=outputs,
+            cache_dir=None,
+        )
+        try:
+            session = open_session(asked, row)
+            nodes, _ = read_assignment(session)
+            astray = [n for n in nodes or () if n.provider != row.provider_name]
+            if any(n.op in PRODUCTS for n in astray):
+                return Verdict(None, "a small product did not run on the provider alone")
+            return classify(session.run(["y", "z"], {"x": product(io).x}), io)
+        except EngineError as fault:
+            return Verdict(None, f"a small product could not be asked: {fault}"[:300])
+        except Exception as fault:  # noqa: BLE001 - what cannot be asked stays unknown
+            text = " ".join(str(fault).split())
+            return Verdict(None, f"a small product could not be asked: {text}"[:300])
+
+
+class _Asked:
+    """Asks once per type, and gives an unknown a name that no family has."""
+
+    def __init__(self, ask: Ask) -> None:
+        self._ask = ask
+        self.verdicts: dict[str, Verdict] = {}
+
+    def family(self, io: str) -> str:
+        if io not in self.verdicts:
+            askable = io in _PROFILE_TYPES.values()
+            why = f"no small product asks for {io}"
+            self.verdicts[io] = self._ask(io) if askable else Verdict(None, why)
+        verdict = self.verdicts[io]
+        return verdict.family or f"?{verdict.why}"
+
+
+def _by_kernels(evidence: Evidence, own: str, declared: str, asked: _Asked) -> Formats:
+    """Read each kernel's types, with floating point as the provider computes it."""
+    told = {}
+    for kernel in evidence.profile.kernels:
+        kind = kernel.inputs[0][0] if kernel.inputs else ""
+        if kernel.provider == own and kernel.op in FLOAT_MACS and kind in _PROFILE_TYPES:
+            told[own, kind] = asked.family(_PROFILE_TYPES[kind])
+    return _known(formats(evidence.profile, declared, told))
+
+
+def _by_operators(evidence: Evidence, own: str, declared: str, asked: _Asked) -> Formats:
+    """Let every operator that multiplies vote once, in a graph whose kernels are hidden."""
+    if evidence.assigned is None:
+        return Formats(None, evidence.unlisted, {}, "operators", {})
+    elsewhere = {n.name for n in evidence.assigned if n.provider != own and n.name}
+    counts: Counter[str] = Counter()
+    families: Counter[str] = Counter()
+    for part in evidence.graph.products:
+        if part.name not in elsewhere:
+            family = _family(part, evidence, elsewhere, asked)
+            families[family] += 1
+            counts[f"{part.op}({family.lstrip('?')})"] += 1
+    kernels = evidence.profile.kernels
+    for kernel in kernels[: len(kernels) // max(1, evidence.profile.runs)]:
+        if kernel.provider != own and kernel.op in _SHOWN:
+            alone = replace(evidence.profile, kernels=(kernel,), runs=1)
+            ran = formats(alone, declared).ran or "?a kernel elsewhere does not tell its type"
+            families[ran] += 1
+            counts[f"{kernel.op}({ran.lstrip('?')} by {kernel.provider})"] += 1
+    votes = [Work(family, 0, times) for family, times in families.items()]
+    return _known(replace(weigh(votes, dict(sorted(counts.items()))), by="operators"))
+
+
+def _family(part: Product, evidence: Evidence, elsewhere: set[str], asked: _Asked) -> str:
+    """Return the family of one hidden operator, or ``?`` and why it is not known."""
+    if part.operands == "float":
+        return asked.family(evidence.graph.float_type or "float32")
+    if elsewhere & set(part.dequantisers):
+        # Its operand arrives dequantised: floating point is what is multiplied.
+        return asked.family("float32")
+    if part.operands == "weights":
+        return "?the provider does not tell how it multiplied weights stored in few bits"
+    told = evidence.qnn
+    if told is None or not told.accelerated:
+        return "?the provider does not tell whether it multiplied integers"
+    return asked.family("float32") if set(told.cycles) & set(part.dequantisers) else "INT8"
+
+
+def _known(found: Formats) -> Formats:
+    share: dict[str, float] = {}
+    for family, part in found.share.items():
+        name = "unknown" if family.startswith("?") else family
+        share[name] = share.get(name, 0.0) + part
+    told = replace(found, share=share)
+    if found.ran is not None and found.ran.startswith("?"):
+        return told.unknown(found.ran.removeprefix("?"))
+    return told
+
+
+def summary(numbers: Numbers) -> dict[str, Any]:
+    """Return the small product's verdicts for the record."""
+    return {
+        io: {
+            "family": verdict.family,
+            "why": verdict.why,
+            "accumulator": verdict.accumulator,
+        }
+        for io, verdict in sorted(numbers.probed.items())
+    }
