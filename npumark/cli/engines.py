@@ -16,6 +16,7 @@ from npumark.cli import complete, output
 if TYPE_CHECKING:
     from npumark.orchestrator.environments import Standing
     from npumark.orchestrator.install import Made
+    from npumark.orchestrator.survey import Survey
     from npumark.record.model import Processor
     from npumark.worker.protocol import EngineInfo
 
@@ -49,13 +50,15 @@ def engines(
     from npumark.report.page import page_of
 
     found = survey(virtual)
-    by_id = {p.id: p for p in found.processors}
-    processors = {engine: by_id[owner] for engine, owner in found.owner.items()}
     if json:
-        listed = [_document(info, processors.get(info.id)) for info in found.infos]
-        output.put_json({"engines": listed})
+        output.put_json(
+            {
+                "engines": [_document(info, found) for info in found.infos],
+                "processors": [_processor(p, found) for p in found.processors],
+            }
+        )
     else:
-        output.put(render_engines(found.infos, processors, page_of(sys.stdout)))
+        output.put(render_engines(found, page_of(sys.stdout)))
 
 
 @app.command()
@@ -126,12 +129,35 @@ def remove(
         output.put(f"{name} is removed\n" if there else f"{name} was not installed\n")
 
 
-def _document(info: EngineInfo, processor: Processor | None) -> dict[str, Any]:
-    """Return what a script may know of an engine; hardware keys and probe options stay out."""
+def _document(info: EngineInfo, found: Survey) -> dict[str, Any]:
+    """Return what a script may know of an engine; hardware keys and probe options stay out.
+
+    ``processor`` is null where it is not available; ``lack`` says why: ``broken`` (it is here
+    and fails), ``absent`` (``npumark engines install`` brings it) or ``elsewhere`` (it is for
+    other systems).
+    """
+    from npumark.orchestrator.reach import lack
+
     known = asdict(info)
     known.pop("options")
-    known["processor"] = processor and {"role": processor.role, "name": processor.name}
+    processors = {p.id: p for p in found.processors}
+    mine = processors.get(found.owner.get(info.id, ""))
+    known["processor"] = mine and {"id": mine.id, "role": mine.role, "name": mine.name}
+    known["lack"] = None if info.available else lack(info)
     return known
+
+
+def _processor(processor: Processor, found: Survey) -> dict[str, Any]:
+    """Return a processor, which engines drive it and, where none does, what would."""
+    from npumark.orchestrator.reach import remedies
+
+    engines = [engine for engine, owner in found.owner.items() if owner == processor.id]
+    ways = remedies(processor, found.infos) if not engines else ()
+    return {
+        **processor.model_dump(mode="json"),
+        "engines": engines,
+        "remedies": [asdict(way) for way in ways],
+    }
 
 
 def _environment(standing: Standing, held: int | None) -> dict[str, Any]:

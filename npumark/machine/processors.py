@@ -294,6 +294,8 @@ def _details(device: _Device, raw: str | None) -> dict[str, Any]:
     if card is not None:
         details = {**details, **card.details}
         details |= {k: v for k in ("driver", "firmware") if (v := getattr(card, k)) is not None}
+    if maker := vendor_name(device.vendor_id):
+        details["maker"] = maker
     if device.vendor_id is not None and device.device_id is not None:
         details["model_id"] = f"{device.vendor_id:04x}:{device.device_id:04x}"
     if device.runtimes:

@@ -8,6 +8,7 @@ from difflib import get_close_matches
 
 from npumark.engines import catalogue
 from npumark.errors import NothingToMeasure, UsageError
+from npumark.orchestrator.reach import row_of
 from npumark.pack.manifest import Manifest, Workload
 from npumark.worker.protocol import EngineInfo
 
@@ -82,11 +83,13 @@ def _stand_ins(name: str, engines: Sequence[EngineInfo]) -> list[EngineInfo]:
     if numbered:
         listed = ", ".join(e.id for e in numbered)
         raise UsageError(f"there is no {name} on this computer", f"There is: {listed}.")
-    row = _row_of(base)
+    row = row_of(base)
     ids = [] if row is None else [row.engine_id(role) for role in row.roles]
-    blanks = [e for e in engines if not e.available and e.id == e.runtime]
-    runtimes = {row.runtime} if row else {e.id for e in blanks if name.startswith(f"{e.id}-")}
-    silent = [e for e in blanks if e.runtime in runtimes]
+    blanks = [e for e in engines if not e.available and (e.id == e.runtime or row_of(e.id) == row)]
+    if row is not None:
+        silent = [e for e in blanks if e.id in (row.id, row.runtime)]
+    else:
+        silent = [e for e in blanks if name.startswith(f"{e.id}-")]
     if silent and (row is None or base in ids):
         return silent
     if row is not None and base not in ids:
@@ -97,12 +100,6 @@ def _stand_ins(name: str, engines: Sequence[EngineInfo]) -> list[EngineInfo]:
         )
     _known("engine", name, {e.id for e in engines} | {e.runtime for e in engines}, None)
     raise AssertionError("an unknown name is refused")
-
-
-def _row_of(name: str) -> catalogue.Provider | None:
-    """Return the provider whose device ``name`` would be: the longest id that begins it."""
-    rows = [r for r in catalogue.PROVIDERS if name == r.id or name.startswith(f"{r.id}-")]
-    return max(rows, key=lambda r: len(r.id), default=None)
 
 
 def select_workloads(

@@ -11,15 +11,24 @@ from npumark.report.entries import deaths, gate_margin, label, reason, stability
 from npumark.report.page import Page, width_of
 from npumark.report.sheet import DIM, GOOD, STRONG, WARN, Part, Sheet
 from npumark.report.words import DASH, count, percent, shape, tops
+from npumark.score.labels import engine_marks
 
 _WIDEST_BAR = 40
 
 
 def processor_name(processor: Processor, among: Iterable[Processor]) -> str:
-    """Return ``CPU · Intel Xeon``; identical cards get their number."""
-    twins = [p for p in among if (p.role, p.name) == (processor.role, processor.name)]
+    """Return ``CPU · Intel Xeon``; identical cards get their number, what an emulator stands
+    for is called so."""
+    emulated = processor.details.get("emulated", False)
+    twins = [
+        p
+        for p in among
+        if (p.role, p.name) == (processor.role, processor.name)
+        and p.details.get("emulated", False) == emulated
+    ]
     number = f" #{processor.number}" if len(twins) > 1 else ""
-    return f"{processor.role} · {processor.name}{number}"
+    lead = "emulated " if emulated else ""
+    return f"{lead}{processor.role} · {processor.name}{number}"
 
 
 def processors(sheet: Sheet, run: Payload, catalog: Catalog) -> None:
@@ -53,8 +62,7 @@ class _Bar:
 
 def _engine(sheet: Sheet, run: Payload, engine: EngineRecord, catalog: Catalog) -> None:
     version = f" {engine.version}" if engine.version else ""
-    marks = [m for m, on in (("emulated", engine.emulated), ("virtual", engine.virtual)) if on]
-    marks += ["not for publication"] if engine.local_only else []
+    marks = engine_marks(engine)
     sheet.line(
         f"{engine.runtime_title}{version}",
         (f"  {engine.id}", DIM),

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from npumark.record.model import EngineRecord, Processor
+from npumark.worker.protocol import EngineInfo
 
 
-def engine_marks(engine: EngineRecord) -> tuple[str, ...]:
+def engine_marks(engine: EngineRecord | EngineInfo) -> tuple[str, ...]:
     """Return the words that go with an engine's figures wherever they are quoted; mostly none."""
     marks = {
         "emulated": engine.emulated,
@@ -42,8 +43,9 @@ def tops_text(tops: float) -> str:
 
 
 def role_text(processor: Processor, processors: Sequence[Processor]) -> str:
-    """Return a processor's role, numbered where there is more than one of it: ``dGPU 2``."""
-    same = sum(p.role == processor.role for p in processors)
+    """Return a processor's role, numbered where there is more than one of it: ``dGPU 2``. What
+    an emulator stands for is none of them."""
+    same = sum(p.role == processor.role and not p.details.get("emulated") for p in processors)
     return f"{processor.role} {processor.number}" if same > 1 else processor.role
 
 

@@ -190,6 +190,7 @@ def test_nvidias_library_and_an_engine_of_another_order_agree_by_uuid(fake: Fake
         "cuda_driver": "12.8",
         "driver": "NVIDIA 570.86.10",
         "firmware": "VBIOS 95.02.5D.00.01",
+        "maker": "NVIDIA",
         "model_id": "10de:26b1",
         "raw_name": "NVIDIA RTX 6000 Ada Generation",
     }

@@ -276,6 +276,7 @@ def test_devices_that_no_engine_reaches_are_processors_too() -> None:
     assert processors[1].details == {
         "raw_name": None,
         "driver": "amdxdna 0.5",
+        "maker": "AMD",
         "model_id": "1022:17f0",
     }
 

@@ -25,7 +25,8 @@ def gone(name: str, reason: str, runtime: str | None = None) -> EngineInfo:
 NO_GPU = gone("openvino-gpu", "OpenVINO finds no GPU here")
 ABSENT = gone("ort-dml-gpu", "not installed; run `npumark engines install directml`")
 NO_LITERT = gone("litert", "not installed; `npumark engines install litert` installs LiteRT")
-EVERY = (CPU, OPENVINO, *CARDS, EMULATED, NO_GPU, ABSENT, NO_LITERT)
+NO_VINO = gone("ort-openvino", "its environment is broken: `npumark engines install x`", "ort")
+EVERY = (NO_VINO, CPU, OPENVINO, *CARDS, EMULATED, NO_GPU, ABSENT, NO_LITERT)
 
 
 def chosen(
@@ -50,6 +51,7 @@ def test_engines_are_named_by_id_provider_or_runtime() -> None:
         ("openvino-gpu.1", "does not drive 'gpu.1'", "Those that work here: ort-cpu"),
         ("ort-cuda-dgpu-3", "no ort-cuda-dgpu-3 on this", "ort-cuda-dgpu-1, ort-cuda-dgpu-2"),
         ("openvino-cpu-2", "there is no openvino-cpu-2", "There is: openvino-cpu."),
+        ("ort-openvino-ane", "OpenVINO does not drive 'ane'", "ort-openvino-npu"),
         ("AUTO", "lets the runtime choose", "Name a device."),
         ("openvino-auto", "lets the runtime choose", "Name a device."),
         ("openvino-HETERO:GPU,CPU", "lets the runtime choose", "Name a device."),
@@ -75,6 +77,8 @@ def test_what_does_not_go_together_is_a_wrong_request(wanted: str, says: str, hi
         ("ort-dml", "not installed", "`npumark engines install directml` makes it available."),
         ("litert", "not installed", "`npumark engines install litert` makes it available."),
         ("litert-gpu", "not installed", "`npumark engines install litert` makes it available."),
+        ("ort-openvino-npu", "its environment is broken", "install x` makes it available."),
+        ("ort-openvino", "its environment is broken", "install x` makes it available."),
         ("ort-qnn-npu", "it is an emulator", "--include-emulated measures it"),
         ("ort-qnn", "it is an emulator", "--include-emulated measures it"),
     ],
