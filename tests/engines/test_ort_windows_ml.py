@@ -7,6 +7,7 @@ import sys
 import types
 from enum import IntEnum
 from pathlib import Path
+from typing import Self
 
 import pytest
 
