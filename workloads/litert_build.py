@@ -41,7 +41,9 @@ from npumark.pack.program import (
 from npumark.pack.program_file import load_program
 from npumark.policy import DATA
 from npumark.worker.eval_set import StoredLayout, load_inputs, load_mu, load_references
-from workloads.litert_emit import VARIANTS, Model, emit, image_perm
+from workloads.litert_emit import VARIANTS, emit
+from workloads.litert_file import Model
+from workloads.litert_tensors import image_perm
 
 SHIPPED = DATA / "pack"
 PART = DATA / "manifest.litert.json"

@@ -26,6 +26,7 @@ import psutil
 
 from npumark.engines.base import Array, Engine, LoadRequest, Session
 from npumark.engines.formats import Formats
+from npumark.engines.litert_buffer import Place
 from npumark.engines.litert_evidence import (
     Kernel,
     accelerated_percent,
@@ -34,7 +35,8 @@ from npumark.engines.litert_evidence import (
     on_accelerator,
     on_cpu,
 )
-from npumark.engines.litert_native import CPU, Library, Model, NativeError, Place, package_folder
+from npumark.engines.litert_library import Library, NativeError, package_folder
+from npumark.engines.litert_native import CPU, Model
 from npumark.engines.litert_probe import (
     multiplies_in,
     one_node,

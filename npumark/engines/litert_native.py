@@ -12,54 +12,26 @@ them.
 from __future__ import annotations
 
 import ctypes
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from npumark.engines.base import Array
-from npumark.engines.buffers import aligned
+from npumark.engines.litert_buffer import Buffer, Place
+from npumark.engines.litert_library import Library, Pointer
 from npumark.errors import EngineError
 
-CPU, GPU, NPU = 1, 2, 4
+CPU, GPU = 1, 2
 """Accelerators, as bits."""
-
-HOST_MEMORY = 1
-"""The kind of a buffer that lies in the process's own memory."""
-
-_READ, _WRITE = 0, 1
 
 _RUNTIME_FOLDER, _REGISTERED = 22, 24
 """Tags of environment options: where accelerators' libraries lie, and which are registered."""
 
 _INTEGER, _TEXT = 2, 8
 
-_TENSOR_TYPE_BYTES = 1024
-"""Room for a tensor's type, which is passed on as it comes."""
-
-_STATUS = {
-    1: "invalid argument",
-    2: "out of memory",
-    3: "runtime failure",
-    4: "missing input",
-    5: "unsupported",
-    6: "not found",
-    500: "cannot read the file",
-    501: "not a model",
-    504: "compilation failed",
-}
-
-_Pointer = ctypes.c_void_p
 _Freed = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 _nothing_to_free = _Freed(lambda _: None)
 """What the runtime calls when it lets go of a text that stays ours."""
-
-
-class NativeError(EngineError):
-    """A call of the C interface failed."""
 
 
 class _Value(ctypes.Structure):
@@ -79,136 +51,6 @@ class Settings:
     accelerators: int
     options: Mapping[str, str]
     profile: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """What an input or output holds."""
-
-    shape: tuple[int, ...]
-    dtype: str
-
-
-def package_folder() -> Path:
-    """Return where the runtime lies. Raises ImportError where it is not installed."""
-    import ai_edge_litert
-
-    return Path(str(ai_edge_litert.__file__)).parent
-
-
-class Library:
-    """The runtime's library, with every failed call an error that names it."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        name = {"win32": "libLiteRt.dll", "darwin": "libLiteRt.dylib"}.get(
-            sys.platform, "libLiteRt.so"
-        )
-        self._library = ctypes.CDLL(str(folder / name))
-
-    def function(self, name: str, *arguments: Any) -> Any:
-        """Return a function of the interface that takes ``arguments`` and raises on failure."""
-        try:
-            found = self._library[f"LiteRt{name}"]
-        except AttributeError as fault:
-            raise NativeError(f"this version of LiteRT has no {name}") from fault
-
-        def check(status: int) -> None:
-            if status:
-                told = _STATUS.get(status, f"status {status}")
-                raise NativeError(f"LiteRT's {name} failed: {told}")
-
-        found.restype, found.argtypes = check, arguments
-        return found
-
-    def made(self, name: str, *values: Any) -> Any:
-        """Call a function whose last argument returns a handle; return that."""
-        handle = _Pointer()
-        self.function(name, *map(_kind, values), _Pointer)(*values, ctypes.byref(handle))
-        return handle
-
-    def number(self, name: str, *values: Any, kind: Any = ctypes.c_size_t) -> int:
-        """Call a function whose last argument returns a number; return that."""
-        answer = kind()
-        self.function(name, *map(_kind, values), _Pointer)(*values, ctypes.byref(answer))
-        return int(answer.value)
-
-    def drop(self, name: str, handle: Any) -> None:
-        """Call a function that frees a handle and returns nothing."""
-        found = self._library[f"LiteRt{name}"]
-        found.restype, found.argtypes = None, (_Pointer,)
-        found(handle)
-
-
-def _kind(value: Any) -> Any:
-    return ctypes.c_char_p if isinstance(value, bytes) else type(value)
-
-
-class Buffer:
-    """One input or output of a model.
-
-    ``array`` is what the device reads or writes where that can be memory of ours, and else what
-    ``push`` and ``pull`` copy from and to.
-    """
-
-    def __init__(
-        self, library: Library, environment: Any, tensor: Any, needs: Any, place: Place
-    ) -> None:
-        kind = ctypes.create_string_buffer(_TENSOR_TYPE_BYTES)
-        library.function("GetRankedTensorType", _Pointer, _Pointer)(tensor, kind)
-        self._kept = kind
-        self._size = int(np.prod(place.shape, dtype=np.int64)) * np.dtype(place.dtype).itemsize
-        needed = library.number("GetTensorBufferRequirementsBufferSize", needs)
-        self.on_host = HOST_MEMORY in _kinds(library, needs)
-        room = aligned((max(needed, self._size),), "uint8")
-        self.array: Array = room[: self._size].view(place.dtype).reshape(place.shape)
-        self.handle = _Pointer()
-        if self.on_host:
-            create = library.function(
-                "CreateTensorBufferFromHostMemory",
-                *(_Pointer, _Pointer, ctypes.c_size_t, _Pointer, _Pointer),
-            )
-            create(kind, room.ctypes.data, room.size, None, ctypes.byref(self.handle))
-        else:
-            create = library.function("CreateManagedTensorBufferFromRequirements", *[_Pointer] * 4)
-            create(environment, kind, needs, ctypes.byref(self.handle))
-        self._lock = library.function("LockTensorBuffer", _Pointer, _Pointer, ctypes.c_int)
-        self._unlock = library.function("UnlockTensorBuffer", _Pointer)
-        self._address = _Pointer()
-        self._at = ctypes.byref(self._address)
-        held = library.number("GetTensorBufferPackedSize", self.handle)
-        if held != self._size:
-            library.drop("DestroyTensorBuffer", self.handle)
-            raise EngineError(
-                f"LiteRT's buffer holds {held} bytes, not the {self._size} of "
-                f"{place.dtype}{list(place.shape)}"
-            )
-
-    def push(self) -> None:
-        """Copy the array to where the device reads it; nothing where that is its memory."""
-        if self.on_host:
-            return
-        self._lock(self.handle, self._at, _WRITE)
-        ctypes.memmove(self._address.value or 0, self.array.ctypes.data, self._size)
-        self._unlock(self.handle)
-
-    def pull(self) -> None:
-        """Copy what the device made into the array, after waiting for it; nothing where it is
-        there."""
-        if self.on_host:
-            return
-        self._lock(self.handle, self._at, _READ)
-        ctypes.memmove(self.array.ctypes.data, self._address.value or 0, self._size)
-        self._unlock(self.handle)
-
-
-def _kinds(library: Library, needs: Any) -> set[int]:
-    """Return the kinds of buffers that a model takes at one place."""
-    count = library.number("GetNumTensorBufferRequirementsSupportedBufferTypes", needs)
-    ask = "GetTensorBufferRequirementsSupportedTensorBufferType"
-    return {
-        library.number(ask, needs, ctypes.c_int(index), kind=ctypes.c_int) for index in range(count)
-    }
 
 
 class Model:
@@ -236,7 +78,7 @@ class Model:
             model = library.made("CreateModelFromBuffer", self._environment, source, size)
         self._model = self._keep("Model", model)
         options = self._keep("Options", library.made("CreateOptions"))
-        library.function("SetOptionsHardwareAccelerators", _Pointer, ctypes.c_int)(
+        library.function("SetOptionsHardwareAccelerators", Pointer, ctypes.c_int)(
             options, settings.accelerators
         )
         texts = dict(settings.options)
@@ -260,8 +102,8 @@ class Model:
                 option.value.value = ctypes.addressof(text)
             else:
                 option.value.value = value
-        handle = _Pointer()
-        create = self.library.function("CreateEnvironment", ctypes.c_int, _Pointer, _Pointer)
+        handle = Pointer()
+        create = self.library.function("CreateEnvironment", ctypes.c_int, Pointer, Pointer)
         create(len(told), options, ctypes.byref(handle))
         return handle
 
@@ -272,12 +114,12 @@ class Model:
     def _add(self, options: Any, name: str, text: str) -> None:
         payload = ctypes.create_string_buffer(text.encode())
         self._kept.append(payload)
-        handle = _Pointer()
+        handle = Pointer()
         create = self.library.function(
-            "CreateOpaqueOptions", ctypes.c_char_p, _Pointer, _Freed, _Pointer
+            "CreateOpaqueOptions", ctypes.c_char_p, Pointer, _Freed, Pointer
         )
         create(name.encode(), payload, _nothing_to_free, ctypes.byref(handle))
-        self.library.function("AddOpaqueOptions", _Pointer, _Pointer)(options, handle)
+        self.library.function("AddOpaqueOptions", Pointer, Pointer)(options, handle)
 
     # -- running --------------------------------------------------------------------------
 
@@ -297,11 +139,11 @@ class Model:
             **dict(zip(self._names("Input"), self.inputs, strict=True)),
             **dict(zip(self._names("Output"), self.outputs, strict=True)),
         }
-        self._in = (_Pointer * len(self.inputs))(*(b.handle.value for b in self.inputs))
-        self._out = (_Pointer * len(self.outputs))(*(b.handle.value for b in self.outputs))
+        self._in = (Pointer * len(self.inputs))(*(b.handle.value for b in self.inputs))
+        self._out = (Pointer * len(self.outputs))(*(b.handle.value for b in self.outputs))
         self._run = self.library.function(
             "RunCompiledModel",
-            *(_Pointer, ctypes.c_size_t, ctypes.c_size_t, _Pointer, ctypes.c_size_t, _Pointer),
+            *(Pointer, ctypes.c_size_t, ctypes.c_size_t, Pointer, ctypes.c_size_t, Pointer),
         )
 
     def call(self) -> tuple[Any, tuple[Any, ...]]:
@@ -312,7 +154,7 @@ class Model:
     def _names(self, side: str) -> list[str]:
         count = self.library.number(f"GetNumSignature{side}s", self._signature)
         name = ctypes.c_char_p()
-        ask = self.library.function(f"GetSignature{side}Name", _Pointer, ctypes.c_size_t, _Pointer)
+        ask = self.library.function(f"GetSignature{side}Name", Pointer, ctypes.c_size_t, Pointer)
         found = []
         for index in range(count):
             ask(self._signature, index, ctypes.byref(name))
@@ -356,12 +198,12 @@ class Model:
         """
         profiler = self.library.made("CompiledModelGetProfiler", self.compiled)
         run, arguments = self.call()
-        self.library.function("StartProfiler", _Pointer)(profiler)
+        self.library.function("StartProfiler", Pointer)(profiler)
         for _ in range(runs):
             run(*arguments)
-        self.library.function("StopProfiler", _Pointer)(profiler)
+        self.library.function("StopProfiler", Pointer)(profiler)
         text = ctypes.c_char_p()
-        self.library.function("GetProfileSummary", _Pointer, _Pointer, _Pointer)(
+        self.library.function("GetProfileSummary", Pointer, Pointer, Pointer)(
             profiler, self.compiled, ctypes.byref(text)
         )
         return (text.value or b"").decode(errors="replace")

@@ -11,7 +11,9 @@ from typing import Any
 import numpy as np
 
 from npumark.engines import number_probe
-from npumark.engines.litert_native import CPU, GPU, Library, Model, Place, Settings, package_folder
+from npumark.engines.litert_buffer import Place
+from npumark.engines.litert_library import Library, package_folder
+from npumark.engines.litert_native import CPU, GPU, Model, Settings
 from npumark.engines.number_probe import Verdict
 from npumark.engines.one_node import SHAPE
 from npumark.engines.vulkan_adapters import Adapter, vulkan_adapters
