@@ -23,6 +23,7 @@ from typing import Any
 from npumark.engines.base import Array, LoadRequest
 from npumark.engines.catalogue import Provider, provider
 from npumark.engines.onnx_graph import INTEGER_PRODUCTS, PRODUCTS, OnnxGraph, read_graph
+from npumark.engines.ort_context import compiled_nodes
 from npumark.engines.ort_options import QNN_PROFILE
 from npumark.engines.ort_profile import Inner, Profile, read_profile
 from npumark.engines.ort_session import CPU, open_session
@@ -31,7 +32,8 @@ from npumark.errors import EngineError, WrongDevice
 from npumark.worker.protocol import Placement
 
 CONTEXT = "EPContext"
-"""The operator of a graph that was compiled before: its own nodes are listed nowhere."""
+"""The operator of a graph that was compiled before. The nodes it stands for are those that were
+assigned when it was compiled; a graph that somebody else compiled lists them nowhere."""
 
 _MULTIPLYING = PRODUCTS | INTEGER_PRODUCTS | {"FusedConv", "FusedGemm", "FusedMatMul", "QGemm"}
 
@@ -71,6 +73,9 @@ def collect(request: LoadRequest, row: Provider, feed: list[Array], runs: int) -
     with tempfile.TemporaryDirectory(prefix="npumark-", ignore_cleanup_errors=True) as folder:
         session = open_session(request, row, profile=Path(folder) / "profile")
         assigned, why = read_assignment(session)
+        if any(n.op == CONTEXT for n in assigned or ()):
+            compiled = compiled_nodes(request)
+            assigned = tuple(AssignedNode(*n) for n in compiled) if compiled else assigned
         values = {spec.name: array for spec, array in zip(request.inputs, feed, strict=True)}
         for _ in range(runs):
             session.run(None, values)
