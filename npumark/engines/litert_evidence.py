@@ -42,7 +42,7 @@ _OPERATORS = (
 
 _TYPES = re.compile(r"\((?:N\w*), ([^)]+)\)")
 _FLOATS = {"F32": "FP32", "PF32": "FP32", "F16": "FP16", "PF16": "FP16", "BF16": "BF16"}
-_INTEGERS = re.compile(r"(?:QP?[SUCD]U?8\w*|PQS8)")
+_INTEGERS = re.compile(r"(?:Q(?:[SUCDP]|DU)|PQS)8\w*")
 _WEIGHTS = {"QC8W": "W8", "QS8W": "W8", "QC4W": "INT4", "QB4W": "INT4", "QU4W": "INT4"}
 
 
