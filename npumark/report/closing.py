@@ -24,6 +24,7 @@ _STAGES = {
     "discover": "finding engines",
     "pack": "checking the pack",
     "preconditions": "watching the machine",
+    "compile": "compiling models",
     "spacing": "waits between attempts",
     "overhead": "measuring the harness",
 }

@@ -5,7 +5,8 @@ from __future__ import annotations
 from npumark.gates.measures import MEASURES
 from npumark.record.model import Attempt, Entry
 from npumark.report.sheet import BAD, DIM, GOOD, WARN, Part
-from npumark.report.words import DASH, margin, percent, plainly
+from npumark.report.words import DASH, count, margin, part, percent, plainly
+from npumark.score.labels import format_label
 
 _ENDED = {
     "crashed": "crashed",
@@ -16,8 +17,11 @@ _ENDED = {
 
 
 def label(entry: Entry) -> str:
-    """Return the format an entry ran in, or the declared one where it never ran."""
-    return entry.declared_format if entry.figure is None else entry.label
+    """Return the format an entry ran in, or the declared one where it never ran; its engine's
+    marks stand above it."""
+    if entry.figure is None:
+        return entry.declared_format
+    return format_label(entry.declared_format, entry.format)
 
 
 def state(entry: Entry) -> str:
@@ -59,6 +63,36 @@ def stability(entry: Entry) -> Part:
     if stats.attempts < 2 or stats.robust_cv is None:
         return (DASH, DIM)
     return (percent(stats.robust_cv), WARN if stats.unstable else "")
+
+
+def place(entry: Entry, role: str) -> Part:
+    """Return where an entry ran, in a few words: ``NPU 97 % (profile)``, ``CPU 100 %``."""
+    placement = entry.placement
+    if placement.verdict is None:
+        return (DASH, DIM)
+    words = [role]
+    if placement.verdict != "proved":
+        words.append(placement.verdict)
+    if placement.share is not None:
+        words.append(part(placement.share))
+    if role != "CPU" and placement.evidence not in (None, "none"):
+        words.append(f"({placement.evidence})")
+    return (" ".join(words), "" if placement.eligible else WARN)
+
+
+def pieces(entry: Entry, role: str) -> str | None:
+    """Return what else is known of where an entry ran, on another processor than a CPU or where
+    not all of it ran there: its share of operators, and the partitions of its graph."""
+    placement = entry.placement
+    whole = placement.share is None or placement.share == 1.0
+    if placement.verdict is None or (role == "CPU" and whole):
+        return None
+    known = []
+    if placement.op_share is not None:
+        known.append(f"{part(placement.op_share)} of the operators")
+    if placement.partitions is not None:
+        known.append(count(placement.partitions, "partition"))
+    return ", ".join(known) or None
 
 
 def _died(numbers: list[int], status: str, why: str | None) -> str:

@@ -6,9 +6,19 @@ from collections.abc import Sequence
 
 from npumark.record.model import Entry, Payload
 from npumark.report.catalog import Catalog
-from npumark.report.entries import deaths, gate_margin, label, reason, stability, state
+from npumark.report.entries import (
+    deaths,
+    gate_margin,
+    label,
+    pieces,
+    place,
+    reason,
+    stability,
+    state,
+)
 from npumark.report.sheet import DIM, GOOD, STRONG, WARN, Column, Part, Row, Sheet
-from npumark.report.words import DASH, figure, percent, tops
+from npumark.report.words import figure, tops
+from npumark.score.labels import engine_marks
 
 _COLUMNS = (
     Column("", right=False),
@@ -42,7 +52,8 @@ def _tables(
         entries = [e for e in shown if e.engine == engine.id]
         if not entries:
             continue
-        sheet.heading(f"{title} · {engine.runtime_title} ({engine.id})")
+        named = ", ".join((engine.id, *engine_marks(engine)))
+        sheet.heading(f"{title} · {engine.runtime_title} ({named})")
         picked = engine.delivered.networks if engine.delivered else {}
         rows: list[Row] = []
         for workload in dict.fromkeys(e.workload for e in entries):
@@ -67,9 +78,11 @@ def _row(entry: Entry, name: str, role: str, *, chosen: bool, outlier: bool) -> 
         tops(entry.figure.tops if entry.figure else None),
         gate_margin(entry),
         stability(entry),
-        _place(entry, role),
+        place(entry, role),
     )
     notes = []
+    if known := pieces(entry, role):
+        notes.append(f"{known}.")
     if outlier:
         notes.append("A screened encoding's single attempt was faster than this median.")
     if entry.stats.unstable:
@@ -78,13 +91,3 @@ def _row(entry: Entry, name: str, role: str, *, chosen: bool, outlier: bool) -> 
     if not entry.counts and not entry.stats.screened:
         notes.append(f"{state(entry)}: {reason(entry)}")
     return Row(cells, (" ".join(notes), WARN) if notes else None)
-
-
-def _place(entry: Entry, role: str) -> Part:
-    placement = entry.placement
-    if placement.verdict is None:
-        return (DASH, DIM)
-    if placement.verdict == "proved":
-        share = "" if placement.share is None else f" {percent(placement.share)}"
-        return (f"{role}{share}", "" if placement.eligible else WARN)
-    return (f"{role} {placement.verdict}", "" if placement.eligible else WARN)

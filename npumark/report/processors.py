@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from npumark.record.model import Delivered, EngineRecord, Entry, Payload, Processor
 from npumark.report.catalog import Catalog
 from npumark.report.charts import bar
-from npumark.report.entries import deaths, gate_margin, label, reason, stability, state
+from npumark.report.entries import (
+    deaths,
+    gate_margin,
+    label,
+    pieces,
+    place,
+    reason,
+    stability,
+    state,
+)
 from npumark.report.page import Page, width_of
 from npumark.report.sheet import DIM, GOOD, STRONG, WARN, Part, Sheet
 from npumark.report.words import DASH, count, percent, shape, tops
@@ -33,28 +42,73 @@ def processor_name(processor: Processor, among: Iterable[Processor]) -> str:
 
 def processors(sheet: Sheet, run: Payload, catalog: Catalog) -> None:
     """Add a block per processor, in the record's order."""
-    bars = {e.id: list(_bars(run, e, catalog)) for e in run.engines}
+    roles = {p.id: p.role for p in run.processors}
+    bars = {e.id: list(_bars(run, e, roles[e.processor], catalog)) for e in run.engines}
     best = max((b.tops or 0.0 for found in bars.values() for b in found), default=0.0)
     for processor in run.processors:
-        engines = [e for e in run.engines if e.processor == processor.id]
+        engines = _ranked([e for e in run.engines if e.processor == processor.id])
         if engines:
-            sheet.heading(processor_name(processor, run.processors))
+            _processor(sheet, run, processor, engines)
         for engine in engines:
             _engine(sheet, run, engine, catalog)
             _chart(sheet, bars[engine.id], best)
+    _idle(sheet, run)
+
+
+def _ranked(engines: Sequence[EngineRecord]) -> list[EngineRecord]:
+    """Return the engines of one processor, the best peak first, those without one last."""
+    return sorted(engines, key=lambda e: e.peak.tops if e.peak else -1.0, reverse=True)
+
+
+def _processor(
+    sheet: Sheet, run: Payload, processor: Processor, engines: Sequence[EngineRecord]
+) -> None:
+    """Add a processor's name, its driver, and its engines beside each other where several have
+    a peak."""
+    sheet.heading(processor_name(processor, run.processors))
+    told = [str(v) for k in ("driver", "firmware") if (v := processor.details.get(k))]
+    if told:
+        sheet.say(" · ".join(told), indent=2, style=DIM)
+    if doubt := processor.details.get("identity"):
+        sheet.say(f"In doubt: {doubt}.", indent=2, hang=2, style=WARN)
+    led = [(e, e.peak) for e in engines if e.peak is not None]
+    if len(led) > 1:
+        (best, peak), *others = led
+        beside = ", ".join(f"{e.id} {tops(p.tops)}" for e, p in others)
+        parts: list[Part] = [
+            (f"best {tops(peak.tops)} TOPS", STRONG),
+            f"{best.id}, {peak.label}",
+            (f"beside it: {beside}", DIM),
+        ]
+        sheet.parts(parts, indent=2)
+
+
+def _idle(sheet: Sheet, run: Payload) -> None:
+    """Add the processors that a whole run measured nothing on."""
+    used = {e.processor for e in run.engines}
+    idle = [p for p in run.processors if p.id not in used and not p.details.get("emulated")]
+    if run.plan.engines is not None or not idle:
+        return
+    names = ", ".join(processor_name(p, run.processors) for p in idle)
+    sheet.blank()
+    sheet.say(f"Not measured: {names}. `npumark engines` says what would drive it.", style=WARN)
 
 
 class _Bar:
-    """A format's best peak figure on one engine; ``note`` says why it does not count."""
+    """A format's best peak figure on one engine; ``note`` says where it ran on another processor
+    than a CPU, and why it does not count."""
 
-    def __init__(self, entry: Entry) -> None:
+    def __init__(self, entry: Entry, role: str) -> None:
         screened = entry.stats.screened
         self.label = f"{label(entry)}, screened" if screened else label(entry)
         self.tops = entry.figure.tops if entry.figure else None
         self.counts = entry.counts
         self.margin = gate_margin(entry)
         self.cv: Part = (DASH, DIM) if screened else stability(entry)
-        notes = deaths(entry)
+        notes = [f"{place(entry, role)[0]}."] if role != "CPU" and _placed(entry) else []
+        if known := pieces(entry, role):
+            notes.append(f"{known}.")
+        notes += deaths(entry)
         if not entry.counts and not screened:
             notes.append(f"{state(entry)}: {reason(entry)}")
         self.note = " ".join(notes)
@@ -62,13 +116,9 @@ class _Bar:
 
 def _engine(sheet: Sheet, run: Payload, engine: EngineRecord, catalog: Catalog) -> None:
     version = f" {engine.version}" if engine.version else ""
-    marks = engine_marks(engine)
-    sheet.line(
-        f"{engine.runtime_title}{version}",
-        (f"  {engine.id}", DIM),
-        (f"  {', '.join(marks)}" if marks else "", WARN),
-        indent=2,
-    )
+    title: list[Part] = [f"{engine.runtime_title}{version}", (engine.id, DIM)]
+    title += [(", ".join(marks), WARN)] if (marks := engine_marks(engine)) else []
+    sheet.parts(title, indent=2)
     facts: list[tuple[str, list[Part]]] = [("peak", _peak(run, engine, catalog))]
     if (large := _large(run, engine)) is not None:
         facts.append(("large batch", large))
@@ -136,7 +186,7 @@ def _mean(delivered: Delivered, catalog: Catalog) -> list[Part]:
     return parts
 
 
-def _bars(run: Payload, engine: EngineRecord, catalog: Catalog) -> Iterable[_Bar]:
+def _bars(run: Payload, engine: EngineRecord, role: str, catalog: Catalog) -> Iterable[_Bar]:
     """Yield the best peak entry of each label, those that count first, the fastest first."""
     best: dict[str, Entry] = {}
     for entry in run.entries:
@@ -146,7 +196,11 @@ def _bars(run: Payload, engine: EngineRecord, catalog: Catalog) -> Iterable[_Bar
         if held is None or _rank(entry) > _rank(held):
             best[label(entry)] = entry
     for entry in sorted(best.values(), key=_rank, reverse=True):
-        yield _Bar(entry)
+        yield _Bar(entry, role)
+
+
+def _placed(entry: Entry) -> bool:
+    return entry.placement.verdict is not None
 
 
 def _rank(entry: Entry) -> tuple[bool, float]:

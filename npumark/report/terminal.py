@@ -7,6 +7,7 @@ from pathlib import Path
 from npumark.record.model import Record
 from npumark.report import closing
 from npumark.report.catalog import Catalog
+from npumark.report.compiled import compiled
 from npumark.report.failures import failures
 from npumark.report.networks import networks
 from npumark.report.page import Page
@@ -38,6 +39,7 @@ def render(
     networks(sheet, run, known)
     failures(sheet, run, logs)
     closing.harness(sheet, run)
+    compiled(sheet, run)
     closing.time_spent(sheet, run)
     closing.measured_and_derived(sheet)
     closing.saved(sheet, run, where)

@@ -48,6 +48,13 @@ def percent(share: float | None) -> str:
     return f"{value:.1f} %" if round(abs(value), 1) < 10 else f"{value:.0f} %"
 
 
+def part(share: float | None) -> str:
+    """Return a share of a whole, or a dash; one that is not the whole never reads ``100 %``."""
+    if share is None or not 0.995 <= share < 1:
+        return percent(share)
+    return f"{math.floor(share * 1000) / 10:.1f} %"
+
+
 def duration(seconds: float | None) -> str:
     """Return a length of time as people say it: ``43 ms``, ``38 s``, ``6 min``, ``1 h 20 min``."""
     if seconds is None or not math.isfinite(seconds):
