@@ -170,6 +170,7 @@ PROVIDERS: tuple[Provider, ...] = (
         traps=(
             "takes only processors whose maker is Intel",
             "asked for by name after registration it silently yields the CPU",
+            "keeps inputs in memory of its own: one that is bound once is never read again",
             "can fall back to a CPU inside itself while the graph assignment says all is its own",
             "AUTO, HETERO and MULTI choose among devices; they are never used",
         ),

@@ -2,9 +2,8 @@
 
 What each choice is for:
 
-- Inputs and outputs are bound once to NumPy arrays of ours (a CPU OrtValue made from an array
-  shares its memory), so that a call copies nothing but what the timed loop copies, and does not
-  return before an output of a device that works behind the call has been read back.
+- Inputs and outputs are bound to NumPy arrays of ours (ort_binding): a CPU OrtValue made from an
+  array shares its memory, so a call copies nothing but what a device of its own memory needs.
 - What a provider is told is in ort_options, how it is bound to a device in ort_session, what a
   probe finds in ort_probe.
 """
@@ -20,13 +19,13 @@ import psutil
 from npumark.engines.base import Array, Engine, LoadRequest, Session
 from npumark.engines.buffers import aligned
 from npumark.engines.catalogue import Provider
+from npumark.engines.ort_binding import Binding
 from npumark.engines.ort_evidence import Evidence, assigned_counts, collect, prove
 from npumark.engines.ort_numbers import ask_provider, read_numbers, summary
 from npumark.engines.ort_options import published, session_config
 from npumark.engines.ort_probe import probe_engines
 from npumark.engines.ort_session import open_session, requested_provider
 from npumark.engines.ort_wheels import installed_wheels
-from npumark.errors import EngineError
 from npumark.policy import load_policy
 from npumark.worker.protocol import EngineInfo, Observed, Placement
 
@@ -76,13 +75,11 @@ class OrtSession(Session):
         self._threads = started(before, process_threads())
         self._inputs = tuple(aligned(s.shape, s.dtype) for s in request.inputs)
         self._outputs = tuple(aligned(s.shape, s.dtype) for s in request.outputs)
-        binding = self._session.io_binding()
-        for spec, array in zip(request.inputs, self._inputs, strict=True):
-            binding.bind_ortvalue_input(spec.name, _shared(onnxruntime, array))
-        for spec, array in zip(request.outputs, self._outputs, strict=True):
-            binding.bind_ortvalue_output(spec.name, _shared(onnxruntime, array))
-        self._step: Callable[[], object] = functools.partial(
-            self._session.run_with_iobinding, binding
+        self._binding = Binding(
+            onnxruntime,
+            self._session,
+            [(s.name, array) for s, array in zip(request.inputs, self._inputs, strict=True)],
+            [(s.name, array) for s, array in zip(request.outputs, self._outputs, strict=True)],
         )
 
     def inputs(self) -> tuple[Array, ...]:
@@ -92,7 +89,7 @@ class OrtSession(Session):
         return self._outputs
 
     def step(self) -> Callable[[], object]:
-        return self._step
+        return self._binding.step
 
     def loaded_from_cache(self) -> bool | None:
         return self._request.cache_memo.reused()
@@ -138,6 +135,7 @@ class OrtSession(Session):
                 "started_threads": self._threads,
                 "threads_why": _UNTOLD_THREADS if threads is None else None,
                 "providers": providers,
+                "inputs_copied_in_call": list(self._binding.rebound),
                 "provider_options": published(handed or {}),
                 "config": entries,
                 "build": _build_commit(onnxruntime.get_build_info()),
@@ -148,7 +146,7 @@ class OrtSession(Session):
         )
 
     def close(self) -> None:
-        self._step = _closed
+        self._binding.close()
         self._session = None
 
 
@@ -180,15 +178,3 @@ def _build_commit(info: str) -> str | None:
         if key == "git-commit-id":
             return value
     return None
-
-
-def _shared(onnxruntime: Any, array: Array) -> Any:
-    value = onnxruntime.OrtValue.ortvalue_from_numpy(array)
-    if value.data_ptr() != array.ctypes.data:
-        # A runtime that copies here would fill a buffer that nobody reads.
-        raise EngineError("ONNX Runtime does not share the memory of a bound array")
-    return value
-
-
-def _closed() -> None:
-    raise EngineError("the session is closed")

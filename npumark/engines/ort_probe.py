@@ -172,7 +172,7 @@ class _Context:
             available=why is None,
             reason=why,
             runtime="ort",
-            runtime_title="ONNX Runtime" if row.id == "ort-cpu" else row.title,
+            runtime_title=_title(row),
             version=str(self._onnxruntime.__version__),
             versions=versions,
             local_only=row.local_only,
@@ -192,6 +192,13 @@ class _Context:
             options=_options(row, device, self._plugin),
             emulated=device.emulated,
         )
+
+
+def _title(row: Provider) -> str:
+    """Return the name that a version follows: it is ONNX Runtime's."""
+    if row.id == "ort-cpu":
+        return "ONNX Runtime"
+    return f"{row.title.removeprefix('ONNX Runtime with ')} in ONNX Runtime"
 
 
 def _options(row: Provider, device: Device, plugin: Plugin | None) -> dict[str, Any]:
