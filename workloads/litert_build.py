@@ -90,7 +90,7 @@ def build(workload: Workload, variant: str, root: Path) -> tuple[list[Document],
     path = f"{workload.id}/{variant}.tflite"
     with (root / path).open("wb") as out:
         litert_model.write_model(root / shipped, root / weights, out)
-    entry = variant_entry(workload, program, variant)
+    entry = variant_entry(program, variant)
     measures = measure(workload, entry, root)
     verdict = judge(measures, workload.gates["standard"])
     told = ", ".join(f"{k} {v:.5g}" for k, v in measures.items() if v is not None)
@@ -110,9 +110,9 @@ def structure_of(model: Model) -> bytes:
     return litert_model.pack_structure(model.flatbuffer, model.parts)
 
 
-def variant_entry(workload: Workload, program: Program, variant: str) -> Variant:
+def variant_entry(program: Program, variant: str) -> Variant:
     """Return the manifest's entry of a variant, not validated."""
-    path = f"{workload.id}/{variant}.tflite"
+    path = f"{program.workload}/{variant}.tflite"
     shapes = program.shapes()
     outputs = [(name, shapes[tensor]) for name, tensor in program.outputs.items()]
     kinds = {"float": "float32", "int64": "int32"}
