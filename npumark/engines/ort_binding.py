@@ -9,11 +9,15 @@ arrays: the call copies them back, and so waits for a device that works behind i
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from npumark.engines.base import Array
-from npumark.errors import EngineError
+from npumark.errors import EngineError, Unsupported
+
+_LACKING = re.compile(r"NOT_IMPLEMENTED|requires f16 but the device does not support it")
+"""What a runtime says in a call, not at the load, of a kernel or a device that lacks something."""
 
 _HOST = "Cpu"
 """The runtime's name of the host's own memory."""
@@ -62,9 +66,17 @@ class _Rebinding:
 
     def __call__(self) -> None:
         binding = self._binding
-        for name, value in self._inputs:
-            binding.bind_ortvalue_input(name, value)
-        self._run(binding)
+        try:
+            for name, value in self._inputs:
+                binding.bind_ortvalue_input(name, value)
+            self._run(binding)
+        except EngineError:
+            raise
+        except Exception as fault:
+            # What the device holds must go before the session does, whoever lets go of it first.
+            binding.clear_binding_inputs()
+            binding.clear_binding_outputs()
+            raise _told(fault) from fault
 
     def close(self) -> None:
         # Whoever still holds the call then holds no session.
@@ -82,6 +94,13 @@ def shared(onnxruntime: Any, array: Array) -> Any:
 
 def closed() -> None:
     raise EngineError("the session is closed")
+
+
+def _told(fault: Exception) -> EngineError:
+    text = " ".join(str(fault).split())[:300]
+    if _LACKING.search(text):
+        return Unsupported(f"the device cannot compute this graph: {text}")
+    return EngineError(f"a call failed: {text}")
 
 
 def _refuse(binding: Any) -> None:

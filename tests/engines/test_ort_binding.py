@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from npumark.engines.ort_binding import Binding
-from npumark.errors import EngineError
+from npumark.errors import EngineError, Unsupported
 
 
 class Value:
@@ -134,6 +134,30 @@ def test_a_call_that_somebody_keeps_keeps_no_session() -> None:
     assert seen() is None
     with pytest.raises(EngineError, match="closed"):
         step()
+
+
+@pytest.mark.parametrize(
+    ("said", "kind"),
+    [
+        ("Program MatMul requires f16 but the device does not support it.", Unsupported),
+        ("the device was lost", EngineError),
+    ],
+)
+def test_a_call_that_fails_says_why_and_frees_the_devices_copies(
+    said: str, kind: type[EngineError]
+) -> None:
+    session = Session("WebGPU_Buf")
+
+    def fail(binding: IoBinding) -> None:
+        raise RuntimeError(said)
+
+    session.run_with_iobinding = fail  # type: ignore[method-assign]
+    binding, _, _ = bound(session)
+    with pytest.raises(EngineError, match=said) as found:
+        binding.step()
+    assert type(found.value) is kind
+    assert session.binding.bound == {}
+    assert session.binding.outputs == {}
 
 
 def test_a_runtime_that_copies_an_array_is_refused() -> None:
