@@ -199,19 +199,38 @@ def clean(
     everything: Annotated[
         bool, typer.Option("--all", help="Remove every pack, also those of other versions.")
     ] = False,
+    compiled: Annotated[
+        bool,
+        typer.Option(
+            "--compiled", help="Remove the compiled models instead of the files they are made of."
+        ),
+    ] = False,
     manifest: ManifestOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Remove the pack's files; the next run makes them again."""
+    """Remove the pack's files; the next run makes them again.
+
+    Compiled models need no cleaning: a run removes those that none has used for 60 days, and
+    the ones used longest ago once all of them take more than 20 GB.
+    """
+    from npumark.orchestrator import compiled as models
     from npumark.orchestrator.lock import measuring
     from npumark.pack import store
     from npumark.pack.manifest import load_manifest
     from npumark.report.words import size as size_text
 
-    roots = store.packs() if everything else (store.pack_root(load_manifest(manifest)),)
+    if compiled:
+        roots: tuple[Path, ...] = (models.root(),)
+    elif everything:
+        roots = store.packs()
+    else:
+        roots = (store.pack_root(load_manifest(manifest)),)
     # A measurement that is going on reads these files: it is told of, and nothing removed.
     with measuring("npumark pack clean"), _progress() as listener:
-        freed = sum(store.remove(root, listener) for root in roots)
+        if compiled:
+            freed = models.clear(models.root())
+        else:
+            freed = sum(store.remove(root, listener) for root in roots)
     if as_json:
         output.put_json({"removed": [str(root) for root in roots], "bytes": freed})
     else:

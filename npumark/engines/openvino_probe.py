@@ -12,6 +12,12 @@ from npumark.engines.one_node import SHAPE, one_node_model
 from npumark.errors import EngineError, WrongDevice
 from npumark.worker.protocol import EngineInfo
 
+_DRIVERS = {
+    "GPU": {"gpu driver": "GPU_DRIVER_VERSION"},
+    "NPU": {"npu driver": "NPU_DRIVER_VERSION", "npu compiler": "NPU_COMPILER_VERSION"},
+}
+"""What compiled models depend on beside OpenVINO itself, by the names of its properties."""
+
 DEVICE = re.compile(r"(CPU|GPU|NPU)(\.\w+)?")
 
 
@@ -58,12 +64,21 @@ def _describe(core: Any, device: str, name: str) -> EngineInfo:
         runtime="openvino",
         runtime_title="OpenVINO",
         version=version(),
-        versions={"openvino": openvino.__version__},
+        versions={"openvino": openvino.__version__, **drivers_of(core, device)},
         processor=_processor(core, device),
         variants=(*variants, *derived),
         derived_from=derived,
         options={"device": device, "cache": kind != "CPU"},
     )
+
+
+def drivers_of(core: Any, device: str) -> dict[str, str]:
+    """Return the versions of the device's driver and compiler, as far as it tells them."""
+    told = {
+        name: _text(_device_property(core, device, prop))
+        for name, prop in _DRIVERS.get(device.split(".")[0], {}).items()
+    }
+    return {name: value for name, value in told.items() if value}
 
 
 def _absent(kind: str, devices: list[str]) -> EngineInfo:

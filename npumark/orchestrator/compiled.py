@@ -235,7 +235,13 @@ def _last_use(path: Path) -> float:
 
 
 def _size(path: Path) -> int:
+    """Return the bytes of the plain files at or under ``path``; links are not followed."""
     total = 0
+    if path.is_symlink():
+        return 0
+    if path.is_file():
+        with suppress(OSError):
+            total = path.stat().st_size
     for place, _, names in os.walk(path):
         for name in names:
             with suppress(OSError):

@@ -202,3 +202,22 @@ def test_a_pack_is_not_removed_under_a_measurement(
     assert (root / "file").exists()
     assert main(["pack", "clean"]) == 0
     assert not root.exists()
+
+
+def test_compiled_models_are_removed_apart_from_the_pack(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pack = store.pack_root(load_manifest())
+    pack.mkdir(parents=True)
+    (pack / "file").write_text("stays")
+    models = home / "cache" / "compiled"
+    (models / "entry" / "models-1").mkdir(parents=True)
+    (models / "entry" / "models-1" / "a.blob").write_bytes(bytes(70))
+    with measuring("npumark run --quick"):
+        assert main(["pack", "clean", "--compiled"]) == 2
+    assert list(models.iterdir())
+    capsys.readouterr()
+    assert _json(capsys, "clean", "--compiled") == {"removed": [str(models)], "bytes": 70}
+    assert not list(models.iterdir())
+    assert (pack / "file").exists()
+    assert _json(capsys, "clean", "--compiled")["bytes"] == 0

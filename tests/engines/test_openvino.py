@@ -11,7 +11,7 @@ import pytest
 
 from npumark.engines.base import LoadRequest
 from npumark.engines.openvino import OpenVino, precision_hint, requested_device
-from npumark.engines.openvino_probe import bus_address
+from npumark.engines.openvino_probe import bus_address, drivers_of
 from npumark.errors import EngineError, Unsupported
 from npumark.worker.protocol import EngineInfo
 
@@ -149,6 +149,29 @@ def test_a_cached_model_that_was_changed_is_compiled_again(chain: Any, tmp_path:
     assert all(
         np.array_equal(a, b) for a, b in zip(good, chain.answers(OpenVino(), request), strict=True)
     )
+
+
+class Drivers:
+    """A core whose devices tell the versions of their drivers, but for one that does not."""
+
+    def get_property(self, device: str, name: str) -> Any:
+        if device == "GPU.1":
+            raise RuntimeError("Unsupported property")
+        known = {"GPU_DRIVER_VERSION": "32.0.1", "NPU_DRIVER_VERSION": 1002}
+        return {**known, "NPU_COMPILER_VERSION": 7}[name]
+
+
+@pytest.mark.parametrize(
+    ("device", "versions"),
+    [
+        ("CPU", {}),
+        ("GPU.0", {"gpu driver": "32.0.1"}),
+        ("GPU.1", {}),
+        ("NPU", {"npu driver": "1002", "npu compiler": "7"}),
+    ],
+)
+def test_the_versions_of_drivers_are_told(device: str, versions: dict[str, str]) -> None:
+    assert drivers_of(Drivers(), device) == versions
 
 
 @pytest.mark.parametrize(
