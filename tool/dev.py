@@ -36,7 +36,7 @@ SETUP_FAILED = 1
 NO_NETWORK = 6
 INTERRUPTED = 130
 
-TEST_ENVIRONMENTS = ("ggml", "ort-openvino", "qnn", "webgpu", "mlx", "litert")
+TEST_ENVIRONMENTS = ("ggml", "ort-openvino", "qnn", "webgpu", "mlx")
 """What `tests/real` runs in: the environments that need no hardware of their own."""
 
 VULKAN_PACKAGE = "chromium-common"

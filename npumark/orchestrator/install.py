@@ -128,6 +128,8 @@ def _make(
 ) -> None:
     making = root / f"{MAKING}{row.name}.{os.getpid()}"
     marker = f"{holder.marker}/install"
+    mirror = os.environ.get(pip.MIRROR_VARIABLE)
+    pip.sources(mirror)  # one that is not there is told before anything is made
     try:
         _clear(root, row.name)
         tell("making an environment")
@@ -136,7 +138,6 @@ def _make(
         python = Path(sysconfig.get_path("scripts", "venv", scheme)) / (
             "python.exe" if sys.platform == "win32" else "python"
         )
-        mirror = os.environ.get(pip.MIRROR_VARIABLE)
         pip.install(str(python), row.requirements, mirror, marker, tell)
         site = Path(sysconfig.get_path("purelib", "venv", scheme))
         seal = Seal(

@@ -58,9 +58,11 @@ def measuring(command: str, folder: Path | None = None) -> Iterator[Holder]:
         holder = _this_process(command)
         with suppress(OSError):  # without it the lock still holds, only less politely
             (place / _HOLDER).write_text(json.dumps(asdict(holder)), encoding="utf-8")
-        yield holder
-        with suppress(OSError):
-            (place / _HOLDER).unlink()
+        try:
+            yield holder
+        finally:
+            with suppress(OSError):
+                (place / _HOLDER).unlink()
     finally:
         lock.release()
 

@@ -155,15 +155,18 @@ def with_environments(
         row = catalogue.environment(one.name)
         if row is None or one.installed is not None or not runs_here(row):
             continue
-        if one.state == "absent":
-            reason = f"not installed; `npumark engines install {one.name}` installs {row.title}"
+        absent = one.state == "absent"
+        if absent:
+            reason = f"not installed; run `npumark engines install {one.name}`"
         else:
             reason = f"its environment is {one.state}: {one.why}; {remake(one.name)}"
         for info in stand_ins(one.name, reason):
-            # What is already known to be here, or to be missing for another reason, stands.
-            if not any(_is_of(f, info) for f in told):
-                runtime = Runtime(info.runtime, "", environment=one.name)
-                told.append(Found(info, runtime, failed=one.state != "absent"))
+            same = [f for f in told if _is_of(f, info)]
+            # What is missing from npumark's own interpreter is no news beside what was begun.
+            if any(f.info.available or absent or f.failed for f in same):
+                continue
+            told = [f for f in told if f not in same]
+            told.append(Found(info, Runtime(info.runtime, "", environment=one.name), not absent))
     return tuple(told)
 
 
