@@ -52,12 +52,16 @@ def run_worker(
 ) -> Callable[..., Outcome]:
     """Return a function that carries a job out in a worker, as a run does, and returns its end.
 
-    ``environment`` names the one it runs in (it skips without it); null is npumark's own.
+    ``environment`` names the one it runs in (it skips without it); null is npumark's own, or
+    that of the interpreter ``python``.
     ``environ`` adds variables to the worker's.
     """
 
     def run(
-        job: Job, environment: str | None = None, environ: dict[str, str] | None = None
+        job: Job,
+        environment: str | None = None,
+        environ: dict[str, str] | None = None,
+        python: str | None = None,
     ) -> Outcome:
         limits = load_policy().worker
         return supervise(
@@ -66,7 +70,7 @@ def run_worker(
             deadline_s=limits.attempt_deadline_s,
             interrupts=Interrupts(),
             marker=f"test-{os.getpid()}",
-            python=engine_environment(environment) if environment else None,
+            python=engine_environment(environment) if environment else python,
             environ={**os.environ, **(environ or {})},
         )
 
