@@ -175,6 +175,7 @@ def _environment(standing: Standing, held: int | None) -> dict[str, Any]:
         "state": standing.state,
         "why": standing.why,
         "bytes": held,
+        "megabytes_expected": row.megabytes if row else None,
         "python": whole.seal.python if whole else None,
         "packages": whole.packages if whole else None,
         "sha256": whole.sha256 if whole else None,

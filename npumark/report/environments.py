@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from npumark.engines import catalogue
 from npumark.engines.catalogue import Environment
+from npumark.orchestrator.discover import remake
 from npumark.orchestrator.environments import Standing, runs_here
 from npumark.orchestrator.install import Made
 from npumark.report.page import Page
@@ -38,10 +39,15 @@ def render_environments(
 
 def _row(standing: Standing, row: Environment | None, held: int | None) -> Row:
     state = standing.state if standing.state != "absent" else "not installed"
-    known = size(held) if held is not None else "—"
+    known = "—"
+    if held is not None:
+        known = size(held)
+    elif row and row.megabytes:
+        known = f"about {row.megabytes} MB"
     note = f"{row.title}{'; ' if row.note else ''}{row.note}" if row else ""
     if standing.why:
-        note = f"{note}{': ' if note else ''}{standing.why}"
+        again = f"; {remake(row.name)}" if row else ""
+        note = f"{standing.why}{again}"
     cells: tuple[Part, ...] = (standing.name, (state, _STYLES[standing.state]), known)
     return Row(cells, (note, DIM))
 
