@@ -13,6 +13,7 @@ import platform
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from npumark.engines.catalogue import Provider
@@ -125,9 +126,10 @@ def _listed(row: Provider, device: Any, plugin: Plugin | None) -> Device | None:
             binding,
             {"provider_version": told.get("version")},
             emulated=True,
+            why=_missing_backend(binding),
         )
     software = _software(name, int(hardware.vendor_id), int(hardware.device_id))
-    why = None
+    why = _missing_backend(binding)
     if row.id == "ort-webgpu" and not software and sys.platform.startswith("linux"):
         # The card is real; what WebGPU computes on is whatever Vulkan offers beside it.
         software, adapter, why = _webgpu_adapter()
@@ -135,6 +137,16 @@ def _listed(row: Provider, device: Any, plugin: Plugin | None) -> Device | None:
     return Device(
         str(role), name, _keys(metadata, told), binding, details, emulated=software, why=why
     )
+
+
+def _missing_backend(binding: dict[str, Any]) -> str | None:
+    """Say that QNN's library for the NPU is missing: the provider would leave all to the CPU."""
+    if "module" not in binding:
+        return None
+    path = Path(str(importlib.import_module(str(binding["module"])).get_qnn_htp_path()))
+    if path.is_file():
+        return None
+    return f"{path.name} is not where the package says it is; reinstall the package"
 
 
 def _role(

@@ -114,8 +114,10 @@ def _unknown(package: Distribution, module: str) -> Plugin:
     name = package.metadata["Name"]
     try:
         loaded = importlib.import_module(module)
-        names = _names(loaded)
-        row = third_party(module, names[0], name)
+        told = _names(loaded)[0]
+        # Another package may bring a provider that is known.
+        known = (row for row in PROVIDERS if row.provider_name == told)
+        row = next(known, None) or third_party(module, told, name)
         return Plugin(row, name, package.version, _library(loaded))
     except Exception as fault:  # noqa: BLE001 - a broken package is reported, not raised
         row = third_party(module, module.removeprefix("onnxruntime_"), name)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from npumark.engines.base import LoadRequest
 from npumark.engines.catalogue import Provider, provider
 from npumark.engines.ort_context import open_cached
 from npumark.engines.ort_options import provider_options, session_config
-from npumark.engines.ort_plugins import installed_plugins, register, third_party
+from npumark.engines.ort_plugins import Plugin, installed_plugins, register, third_party
 from npumark.engines.ort_windows_ml import offered
 from npumark.engines.vulkan_adapters import vulkan_adapters
 from npumark.errors import EngineError, Unsupported, WrongDevice
@@ -105,16 +105,22 @@ def bring_plugin(row: Provider, device: Mapping[str, Any]) -> None:
         return
     import onnxruntime
 
-    found = (
-        offered() if source == "windows-ml" else installed_plugins(others=provider(row.id) is None)
-    )
-    for plugin in found:
+    for plugin in _sources(str(source)):
         if plugin.row.provider_name == row.provider_name:
             fault = register(onnxruntime, plugin)
             if fault is not None:
                 raise EngineError(f"{row.title}: {fault}")
             return
     raise EngineError(f"{row.title}: the package that brings it is gone")
+
+
+def _sources(source: str) -> Iterator[Plugin]:
+    if source == "windows-ml":
+        yield from offered()
+        return
+    yield from installed_plugins(others=False)
+    # Looking through every package takes longer, and is seldom needed.
+    yield from installed_plugins()
 
 
 def create(

@@ -53,6 +53,10 @@ def found(module: str) -> Plugin | None:
     return next((p for p in installed_plugins() if p.row.module == module), None)
 
 
+def found_by(package: str) -> Plugin:
+    return next(p for p in installed_plugins() if p.package == package)
+
+
 def test_any_installed_plugin_is_found(install: Install) -> None:
     install("acme-npu", ACME)
     plugin = found("acme_npu")
@@ -94,6 +98,13 @@ def test_a_known_plugin_has_its_row(install: Install) -> None:
     plugin = found("onnxruntime_ggml")
     assert plugin is not None
     assert plugin.row is provider("ort-ggml")
+
+
+def test_another_package_may_bring_a_known_provider(install: Install) -> None:
+    install("acme-mlx", ACME.replace("AcmeExecutionProvider", "MLXExecutionProvider"))
+    plugin = found_by("acme-mlx")
+    assert plugin.row is provider("ort-mlx")
+    assert plugin.package == "acme-mlx"
 
 
 def test_a_library_is_registered_once(install: Install, monkeypatch: pytest.MonkeyPatch) -> None:

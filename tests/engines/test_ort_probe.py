@@ -369,6 +369,7 @@ def test_qnn_is_emulated_on_x86_only(
     bench: Bench, monkeypatch: Any, tmp_path: Path, kind: str, machine: str, emulated: bool
 ) -> None:
     library = tmp_path / "libQnnHtp.so"
+    library.touch()
     backend = type("Module", (), {"get_qnn_htp_path": staticmethod(lambda: str(library))})
     monkeypatch.setitem(sys.modules, "onnxruntime_qnn", backend)
     monkeypatch.setattr("platform.machine", lambda: machine)
@@ -383,6 +384,11 @@ def test_qnn_is_emulated_on_x86_only(
     assert made["offload_graph_io_quantization"] == "0"
     # A real device's driver decides what chip it is.
     assert ("htp_arch" in made, "soc_model" in made) == (emulated, emulated)
+
+    library.unlink()
+    gone = bench.probe("ort-qnn")["ort-qnn-npu"]
+    assert not gone.available
+    assert "libQnnHtp.so is not where the package says it is" in str(gone.reason)
 
 
 def test_a_plugin_that_cannot_be_loaded_costs_its_own_engine(bench: Bench) -> None:
