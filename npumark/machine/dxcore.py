@@ -20,7 +20,7 @@ from typing import Any
 from npumark.machine.card import Card, Role, key_sets
 from npumark.machine.host import Host
 
-COMMAND = (sys.executable, "-m", "npumark.machine.dxcore")
+COMMAND = (sys.executable, "-P", "-m", "npumark.machine.dxcore")
 
 _FACTORY = "78ee5945-c36e-4b13-a669-005dd11c0f06"
 _LIST = "526c7776-40e9-459b-b711-f32ad76dfc28"

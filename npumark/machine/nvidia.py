@@ -20,7 +20,7 @@ from typing import Any
 from npumark.machine.card import Card, hardware_key, key_sets
 from npumark.machine.host import Host
 
-COMMAND = (sys.executable, "-m", "npumark.machine.nvidia")
+COMMAND = (sys.executable, "-P", "-m", "npumark.machine.nvidia")
 _WSL = "/usr/lib/wsl/lib/libnvidia-ml.so.1"
 _VENDOR = 0x10DE
 _NAME, _UUID, _VBIOS, _DRIVER = 96, 96, 32, 80

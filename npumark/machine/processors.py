@@ -6,7 +6,8 @@ join devices here and go no further; the record numbers them instead.
 
 A probe's ``processor`` states ``role`` and, where its runtime knows them, ``key`` (``cpu`` for
 the CPU), ``uuid``, ``bus``, ``luid``, ``vendor_id``, ``device_id``, ``name``, ``driver``,
-``firmware`` and ``details``.
+``firmware`` and ``details``. In ``details``, ``role_from`` says that the role is a guess, and from
+what; ``identity`` that the engine cannot tell which device it uses.
 """
 
 from __future__ import annotations
@@ -23,7 +24,11 @@ from npumark.record.model import Processor
 from npumark.worker.protocol import EngineInfo
 
 _GPUS = ("iGPU", "dGPU")
-_KEY_FIELDS = frozenset({"key", "uuid", "bus", "luid", "serial"})
+_NOT_DETAILS = frozenset(
+    {"key", "uuid", "bus", "luid", "serial", "vendor", "vendor_id", "device_id", "role_from"}
+)
+"""What a probe's details may hold and a processor's do not: hardware keys, and what is stated
+there in other words."""
 _MARKS = re.compile(r"\((?:R|TM|C)\)|®|™", re.IGNORECASE)
 
 
@@ -32,7 +37,7 @@ class _Device:
     """One physical device as the system and the probes found it.
 
     ``views`` are the ways in which engines see it: a runtime's provider sees a device once.
-    ``roles`` are what each engine calls it.
+    ``roles`` are what each engine calls it, ``guessed`` the engines that do not know.
     """
 
     card: Card | None
@@ -40,6 +45,7 @@ class _Device:
     vendor_id: int | None
     device_id: int | None
     roles: dict[str, Role] = field(default_factory=dict)
+    guessed: set[str] = field(default_factory=set)
     names: list[str] = field(default_factory=list)
     views: set[str] = field(default_factory=set)
     runtimes: set[str] = field(default_factory=set)
@@ -52,11 +58,16 @@ class _Device:
 
     @property
     def role(self) -> Role:
-        """What its engines call it; where they differ what the system does, else the first."""
-        told = list(self.roles.values())
+        """What its engines call it; where they differ, or guess, what the system does, else the
+        first."""
+        told = self.told()
         if self.card is not None and (not told or len(set(told)) > 1):
             return self.card.role
-        return told[0]
+        return told[0] if told else next(iter(self.roles.values()))
+
+    def told(self) -> list[Role]:
+        """Return what those engines call it that know."""
+        return [role for engine, role in self.roles.items() if engine not in self.guessed]
 
     def absorb(self, other: _Device) -> None:
         """Take ``other``, found to be the same device, into this one."""
@@ -66,6 +77,7 @@ class _Device:
         self.vendor_id = self.vendor_id if self.vendor_id is not None else other.vendor_id
         self.device_id = self.device_id if self.device_id is not None else other.device_id
         self.roles.update(other.roles)
+        self.guessed |= other.guessed
         self.names += other.names
         self.views |= other.views
         self.runtimes |= other.runtimes
@@ -120,19 +132,23 @@ def _of_card(card: Card) -> _Device:
 
 def _of_engine(info: EngineInfo) -> _Device:
     told = info.processor
-    device = _Device(
-        None, key_sets(told), number(told.get("vendor_id")), number(told.get("device_id"))
+    details = dict(told.get("details") or {})
+    vendor, device_id = (
+        number(told.get(name, details.get(name))) for name in ("vendor_id", "device_id")
     )
+    device = _Device(None, key_sets(told), vendor, device_id)
     device.roles[info.id] = _role(info)
+    if details.get("role_from"):
+        device.guessed.add(info.id)
+    if doubt := details.pop("identity", None):
+        device.said.append(str(doubt))
     name = str(told.get("name") or "").strip()
     if name:
         device.names.append(name)
     device.views.add(str(info.options.get("provider") or info.runtime))
-    device.runtimes.add(
-        f"{info.runtime_title} {info.version}" if info.version else info.runtime_title
-    )
-    details = told.get("details") or {}
-    device.details.update({k: v for k, v in details.items() if k not in _KEY_FIELDS})
+    version = f" {info.version}" if info.version else ""
+    device.runtimes.add(f"{info.runtime_title}{version}")
+    device.details.update({k: v for k, v in details.items() if k not in _NOT_DETAILS})
     for said in ("driver", "firmware"):
         if told.get(said):
             device.details[said] = told[said]
@@ -173,7 +189,7 @@ def _settle(devices: list[_Device]) -> None:
     Where one device is all it can be, a missing key leaves nothing open. As soon as there are
     two, it could be either.
     """
-    for device in [d for d in devices if d.card is None]:
+    for device in [d for d in devices if d.card is None and not d.said]:
         others = [d for d in devices if d is not device]
         cards = [d for d in others if d.card and _kind(d) == _kind(device)]
         if device.keys and not cards:
@@ -301,7 +317,7 @@ def _details(device: _Device, raw: str | None) -> dict[str, Any]:
     if device.runtimes:
         details["runtimes"] = sorted(device.runtimes)
     details["raw_name"] = raw
-    told = list(device.roles.items())
+    told = [(e, r) for e, r in device.roles.items() if e not in device.guessed]
     odd = next(((e, r) for e, r in told if r != told[0][1]), None)
     if odd is not None:
         device.said.append(f"{odd[0]} calls it {odd[1]}, {told[0][0]} {told[0][1]}")

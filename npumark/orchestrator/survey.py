@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -96,7 +96,15 @@ def probe_all(virtual: Path | None, policy: Policy, interrupts: Interrupts, mark
     found = (*with_environments(probed, environments), *refused)
     cards = inventory() if virtual is None else ()
     devices, owner = processors.assign((f.info for f in found), cards)
-    return Survey(found, tuple(devices), owner)
+    roles = {p.id: p.role for p in devices}
+    settled = tuple(_in_role(f, roles[owner[f.info.id]]) if f.info.available else f for f in found)
+    return Survey(settled, tuple(devices), owner)
+
+
+def _in_role(found: Found, role: str) -> Found:
+    """Return an engine with the role of its processor: it may only have guessed its own."""
+    told = {**found.info.processor, "role": role}
+    return replace(found, info=replace(found.info, processor=told))
 
 
 def runtimes(virtual: Path | None) -> tuple[tuple[Runtime, ...], tuple[Found, ...]]:

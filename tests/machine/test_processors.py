@@ -312,6 +312,30 @@ def test_an_apple_chip_is_three_processors_however_its_engines_key_them() -> Non
     assert owner["coreml-ane"] == owner["ort-coreml-ane"] == "npu"
 
 
+def test_a_guessed_role_yields_to_the_systems() -> None:
+    card = _card("dGPU", "0000:03:00.0", vendor_id=INTEL, device_id=0x56A0)
+    guess = {"vendor_id": "0x8086", "device_id": "0x56a0", "role_from": "nothing"}
+    engine = _info("ort-webgpu-gpu", provider="w", role="iGPU", details=guess)
+    processors, owner = assign([engine], [card])
+    assert [(p.id, p.role) for p in processors] == [("dgpu", "dGPU")]
+    assert owner == {"ort-webgpu-gpu": "dgpu"}
+    assert "identity" not in processors[0].details
+    # Without the system's word the guess is all there is.
+    assert assign([engine])[0][0].role == "iGPU"
+    knows = _info("openvino-gpu", runtime="openvino", role="dGPU", bus="0000:03:00.0")
+    told = _info("ort-webgpu-gpu", provider="w", role="iGPU", bus="0000:03:00.0", details=guess)
+    assert [p.role for p in assign([told, knows])[0]] == ["dGPU"]
+
+
+def test_an_engine_that_cannot_tell_its_device_is_joined_to_none() -> None:
+    hybrid = (_card("iGPU", "0000:00:02.0"), _card("dGPU", "0000:01:00.0"))
+    doubt = {"identity": "LiteRT does not say which of these it uses: a, b"}
+    processors, owner = assign([_info("litert-gpu", role="dGPU", details=doubt)], hybrid)
+    assert owner == {"litert-gpu": "dgpu-2"}
+    assert processors[2].details["identity"] == doubt["identity"]
+    assert "identity" not in processors[1].details
+
+
 def test_a_name_that_several_products_share_yields_to_an_engines() -> None:
     listed = "AMD Radeon RX 7900 XT/7900 XTX/7900 GRE/7900M"
     card = _card("dGPU", "0000:03:00.0", vendor_id=AMD, device_id=0x744C, name=listed)
