@@ -11,8 +11,8 @@ What each choice is for:
 - The CPU's delegate unpacks FP16 weights and multiplies in FP32, and the profile of a second
   model, compiled alike, names the kernels that did. A GPU's profile names none: a small product
   shows its format where the graph multiplies in floating point.
-- The cached weights of the CPU's delegate are not used: reading them back saves less than a
-  tenth of a second of a load, and they would hold every weight a second time.
+- The CPU's delegate could keep its packed weights in a file. It is not asked to: that saves a
+  tenth or two of a second of a load, which is not timed, and holds every weight a second time.
 """
 
 from __future__ import annotations
