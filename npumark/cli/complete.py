@@ -8,7 +8,6 @@ from typing import Any
 
 LADDERS = ("default",)
 
-_USUAL_ENGINES = ("ort-cpu", "openvino-cpu", "openvino-gpu", "openvino-npu")
 _DERIVED_VARIANTS = ("bf16",)
 """What engines compute from another variant's graph; the pack has no file of its own for it."""
 
@@ -16,8 +15,11 @@ _MANIFEST = Path(__file__).parent.parent / "data" / "manifest.json"
 
 
 def engines(incomplete: str) -> list[str]:
-    """Return engine ids that start with ``incomplete``: the built-in engines."""
-    return sorted(e for e in _USUAL_ENGINES if e.startswith(incomplete))
+    """Return engine ids that start with ``incomplete``: those of the catalogue."""
+    from npumark.engines.catalogue import PROVIDERS
+
+    found = {row.engine_id(role) for row in PROVIDERS for role in row.roles}
+    return sorted(e for e in found if e.startswith(incomplete))
 
 
 def environments(incomplete: str) -> list[str]:

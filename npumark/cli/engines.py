@@ -81,11 +81,14 @@ def install(
     """
     from npumark import paths
     from npumark.orchestrator.environments import size_of, standings
+    from npumark.orchestrator.install import check
     from npumark.orchestrator.install import install as make
     from npumark.report.environments import render_environments, render_made
     from npumark.report.page import page_of
 
     if names:
+        for name in names:
+            check(name)
         made = []
         for name in dict.fromkeys(names):
             with _progress(name) as tell:

@@ -69,14 +69,7 @@ def install(name: str, tell: pip.Tell) -> Made:
     no space, no venv, no wheel), NetworkError, and Interrupted; in each case what was there
     before is there still.
     """
-    row = _row(name)
-    if not runs_here(row):
-        places = ", ".join(PLATFORM_NAMES.get(p, p) for p in row.platforms)
-        raise UsageError(
-            f"the environment {name} is not for this computer "
-            f"({PLATFORM_NAMES.get(here(), here())}): it works on {places}",
-            "`npumark engines install` lists what can be installed here.",
-        )
+    row = check(name)
     already = standing(name).state == "installed"
     with _changing(f"npumark engines install {name}") as (root, interrupts, holder):
         if not already:
@@ -90,6 +83,22 @@ def install(name: str, tell: pip.Tell) -> Made:
             marker=holder.marker,
         )
     return Made(now, already, found)
+
+
+def check(name: str) -> Environment:
+    """Return the environment of this name. Raises UsageError where there is none, or where it is
+    not for this platform."""
+    row = catalogue.environment(name)
+    if row is None:
+        raise _unknown(name)
+    if not runs_here(row):
+        places = ", ".join(PLATFORM_NAMES.get(p, p) for p in row.platforms)
+        raise UsageError(
+            f"the environment {name} is not for this computer "
+            f"({PLATFORM_NAMES.get(here(), here())}): it works on {places}",
+            "`npumark engines install` lists what can be installed here.",
+        )
+    return row
 
 
 def remove(name: str) -> bool:
@@ -193,13 +202,6 @@ def _write(path: Path, raw: bytes) -> None:
         stream.write(raw)
         stream.flush()
         os.fsync(stream.fileno())
-
-
-def _row(name: str) -> Environment:
-    row = catalogue.environment(name)
-    if row is None:
-        raise _unknown(name)
-    return row
 
 
 def _unknown(name: str) -> UsageError:
