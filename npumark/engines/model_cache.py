@@ -100,6 +100,7 @@ class ModelCache:
                 why = f"the runtime refused it: {_one_line(fault)}"
             else:
                 if recipe.reused is None or recipe.reused(made) is not False:
+                    self._sweep()
                     self._used("reused", None, None)
                     return made
                 recipe.free(made)
@@ -142,14 +143,18 @@ class ModelCache:
             self._folder.unlink()
         if sealed.is_symlink() or sealed.exists():
             sealed.unlink()
-        if self._folder.is_dir():
-            for path in self._folder.iterdir():
-                if path.name.startswith(_MODELS) and path != self._models:
-                    _remove_abandoned(path)
+        self._sweep()
         if self._models is not None:
             _remove(self._models)
         self._models = None
         self._memo.stamps.clear()
+
+    def _sweep(self) -> None:
+        """Remove what processes that died while compiling, or lost their sidecar, left behind."""
+        with suppress(OSError):
+            for path in self._folder.iterdir():
+                if path.name.startswith((_MODELS, f"{SIDECAR}.")) and path != self._models:
+                    _remove_abandoned(path)
 
     def _build(self, recipe: Recipe[_T], why: str) -> _T:
         began = time.perf_counter_ns()
@@ -221,7 +226,7 @@ class ModelCache:
                 return _NONE
             if self._folder.is_symlink() or not _is_plain(self._folder / SIDECAR):
                 return "its sidecar is a link, or no file"
-            sealed = _read_sidecar(self._folder / SIDECAR)
+            sealed = read_sidecar(self._folder / SIDECAR)
             models = self._folder / sealed["models"]
             if models.parent != self._folder or not sealed["models"].startswith(_MODELS):
                 return "its sidecar names a place outside its folder"
@@ -284,8 +289,8 @@ class ModelCache:
         document["sha256"] = _digest(document)
         temporary = self._folder / f"{SIDECAR}.{secrets.token_hex(8)}.tmp"
         try:
-            with temporary.open("w", encoding="utf-8") as stream:
-                json.dump(document, stream, sort_keys=True)
+            with temporary.open("wb") as stream:
+                stream.write(_text(document))
                 stream.flush()
                 os.fsync(stream.fileno())
             temporary.replace(self._folder / SIDECAR)
@@ -337,18 +342,23 @@ def _is_plain(path: Path) -> bool:
     return stat.S_ISREG(path.lstat().st_mode)
 
 
-def _read_sidecar(path: Path) -> dict[str, Any]:
+def read_sidecar(path: Path) -> dict[str, Any]:
     """Return a sidecar's document. Raises ValueError where it is not what was written."""
-    document: dict[str, Any] = json.loads(path.read_bytes())
+    raw = path.read_bytes()
+    document: dict[str, Any] = json.loads(raw)
+    same = raw == _text(document)
     said = document.pop("sha256")
-    if said != _digest(document) or document["schema"] != SCHEMA:
+    if not same or said != _digest(document) or document["schema"] != SCHEMA:
         raise ValueError("not a sidecar of this version")
     return document
 
 
+def _text(document: Mapping[str, Any]) -> bytes:
+    return json.dumps(document, sort_keys=True).encode()
+
+
 def _digest(document: Mapping[str, Any]) -> str:
-    text = json.dumps(document, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()
+    return hashlib.sha256(_text(document)).hexdigest()
 
 
 def _plain(value: Mapping[str, Any]) -> Any:

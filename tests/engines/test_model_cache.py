@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import sys
@@ -204,11 +203,9 @@ def test_every_byte_of_a_sidecar_counts(tmp_path: Path) -> None:
     good = (folder / SIDECAR).read_bytes()
     for place in range(len(good)):
         bad = bytearray(good)
-        bad[place] ^= 0x01
+        bad[place] ^= 0x29 if good[place : place + 1] == b" " else 0x01  # a tab for a blank
         (folder / SIDECAR).write_bytes(bad)
-        cache = ModelCache(folder, settings={"threads": 2})
-        # White space is the only byte that may be another and still say the same.
-        assert not cache.intact() or json.loads(bad) == json.loads(good), place
+        assert not ModelCache(folder, settings={"threads": 2}).intact(), place
     (folder / SIDECAR).write_bytes(good)
     assert ModelCache(folder, settings={"threads": 2}).intact()
 

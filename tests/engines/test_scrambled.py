@@ -111,7 +111,7 @@ def _seal(model: Compiled) -> None:
     """Make the sidecar say that what lies there now is what was compiled."""
     from npumark.engines import model_cache
 
-    sidecar = model_cache._read_sidecar(model.folder / SIDECAR)
+    sidecar = model_cache.read_sidecar(model.folder / SIDECAR)
     cache = ModelCache(model.folder, settings=sidecar["settings"])
     cache._models = model.folder / sidecar["models"]
     cache._seal()
