@@ -19,7 +19,7 @@ from npumark.engines.one_node import SHAPE, one_node_model
 from npumark.engines.ort_devices import Device, listed_devices, named_devices
 from npumark.engines.ort_options import provider_options
 from npumark.engines.ort_plugins import Plugin, installed_plugins, register
-from npumark.engines.ort_session import create
+from npumark.engines.ort_session import bring_provider, create
 from npumark.engines.ort_wheels import Wheels, installed_wheels
 from npumark.engines.ort_windows_ml import offered
 from npumark.errors import EngineError
@@ -216,6 +216,7 @@ def _options(row: Provider, device: Device, plugin: Plugin | None) -> dict[str, 
 
 def try_one_node(row: Provider, device: Device) -> None:
     """Run a model of one node on the device and on nothing else; raise what is wrong."""
+    bring_provider(row, device.binding)
     options = provider_options(row, device.binding, encoding="fp32", threads=1, cache=None)
     session = create(one_node_model(), row, device.binding, options, threads=1, strict=True)
     x = np.linspace(-1, 1, num=SHAPE[1], dtype=np.float32).reshape(SHAPE)

@@ -61,7 +61,7 @@ def open_session(
     if request.threads is None or request.threads < 1:
         raise EngineError("the job names no number of threads")
     device = dict(request.options.get("device") or {"route": "name"})
-    bring_plugin(row, device)
+    bring_provider(row, device)
 
     def handed(cache: Path | None, profile: Path | None) -> dict[str, str]:
         return provider_options(
@@ -94,17 +94,20 @@ def open_session(
     return open_cached(request, row.cache, build, settings, apart=strict or profile is not None)
 
 
-def bring_plugin(row: Provider, device: Mapping[str, Any]) -> None:
-    """Register the plug-in that the device was found through. Raises EngineError where it is
-    gone or broken."""
+def bring_provider(row: Provider, device: Mapping[str, Any]) -> None:
+    """Load what the provider needs beside the runtime, and register the plug-in that the device
+    was found through. Raises EngineError where it is gone or broken."""
+    import onnxruntime
+
+    if row.id in ("ort-cuda", "ort-tensorrt") and hasattr(onnxruntime, "preload_dlls"):
+        # CUDA's libraries come as Python packages, where no loader looks for them.
+        onnxruntime.preload_dlls()
     if row.id == "ort-webgpu" and sys.platform.startswith("linux"):
         # Leaves the loader of a driver that brings its own where the provider then finds it.
         vulkan_adapters()
     source = device.get("source")
     if source is None:
         return
-    import onnxruntime
-
     for plugin in _sources(str(source)):
         if plugin.row.provider_name == row.provider_name:
             fault = register(onnxruntime, plugin)

@@ -109,9 +109,13 @@ class FakeOrt(types.ModuleType):
         self.yields_cpu: set[str] = set()
         self.takes: dict[str, int] = {}
         self.opened: list[Opened] = []
+        self.preloaded = 0
         self.SessionOptions = SessionOptions
         self.ExecutionMode = types.SimpleNamespace(ORT_SEQUENTIAL=0)
         self.GraphOptimizationLevel = types.SimpleNamespace(ORT_ENABLE_ALL=99)
+
+    def preload_dlls(self) -> None:
+        self.preloaded += 1
 
     def set_default_logger_severity(self, level: int) -> None:
         assert level == 3

@@ -134,6 +134,17 @@ def test_cards_are_numbered_in_bus_order_and_bound_by_their_own_number(bench: Be
     assert made.entries["session.record_ep_graph_assignment_info"] == "1"
 
 
+def test_cudas_libraries_are_loaded_before_its_sessions(bench: Bench) -> None:
+    runtime = bench.install(FakeOrt(("CUDAExecutionProvider", CPU)))
+    bench.cards("ort-cuda", CARDS[:1])
+    info = bench.probe("ort-cuda")["ort-cuda-dgpu"]
+    assert runtime.preloaded == 1
+    bench.load(info)
+    assert runtime.preloaded == 2
+    bench.probe("ort-cpu")
+    assert runtime.preloaded == 2
+
+
 def test_the_one_node_model_may_not_use_the_cpu(bench: Bench) -> None:
     runtime = bench.install(FakeOrt(("CUDAExecutionProvider", CPU)))
     bench.cards("ort-cuda", CARDS[:1])
