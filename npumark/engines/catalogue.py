@@ -548,11 +548,15 @@ PROVIDERS: tuple[Provider, ...] = (
         placement="the compute plan: preferred device of each operation, by estimated cost",
         needs="macOS 14, for 4-bit palettes macOS 15, for the compute plan macOS 14.4",
         traps=(
-            "the compute units that are asked for are an upper bound: a program for the Neural "
-            "Engine may run on the CPU",
+            (
+                "the compute units that are asked for are an upper bound: a program for the Neural "
+                "Engine may run on the CPU"
+            ),
             "a device that supports an operation is not the one that runs it",
-            "8-bit activations are slower on CPU and GPU, which unpack them at run time; int8 "
-            "multipliers came with A17 Pro and M4",
+            (
+                "8-bit activations are slower on CPU and GPU, which unpack them at run time; int8 "
+                "multipliers came with A17 Pro and M4"
+            ),
             "which number format multiplied is not told",
         ),
     ),
