@@ -44,7 +44,7 @@ CASES: dict[str, dict[str, Any]] = {
     "peak_unstable": {"answers": scattered},
     "resumed_changed": {"resumed": [ResumeEvent(at_ns=5, changed=["driver"])]},
     "selection": {"request": RunRequest(workloads=("peak", "network"))},
-    "virtual": {"engines": (dataclasses.replace(CPU, virtual=True),)},
+    "virtual": {"engines": (dataclasses.replace(CPU, virtual=True, runtime="virtual"),)},
     "local_only": {"engines": (dataclasses.replace(CPU, local_only=True),)},
     "short_loop": {"plan": {"loop_s": 1.9}},
     "short_spacing": {"plan": {"spacing_s": 29.0}},

@@ -389,7 +389,7 @@ def test_an_emulated_engine_never_leads() -> None:
 
 
 def test_a_virtual_engine_leads_no_engine_that_measures() -> None:
-    fake = dataclasses.replace(NPU, virtual=True)
+    fake = dataclasses.replace(NPU, virtual=True, runtime="virtual")
     fast_npu = lambda p, n: Answer(ips=1e4) if p.engine == NPU.id else steady(p, n)  # noqa: E731
     both = derived(fast_npu, CPU, fake)
     assert both.score is not None

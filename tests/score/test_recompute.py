@@ -16,6 +16,7 @@ from npumark.orchestrator.request import RunRequest
 from npumark.policy import load_policy
 from npumark.record.model import Attempt, Payload
 from npumark.score.derive import derive
+from npumark.score.planned import Planned
 from npumark.score.recompute import recompute
 from tests import synthetic
 from tests.synthetic import CPU, NPU, Answer, payload_of, simulate
@@ -313,3 +314,31 @@ def test_whatever_a_field_holds_recomputing_never_breaks(value: Any) -> None:
     assert missed == []
     assert taken >= 3
     assert moved >= (50 if isinstance(value, int) else 0)
+
+
+def _elsewhere(planned: Planned, n: int) -> Answer:
+    return dataclasses.replace(synthetic.steady(planned, n), share=0.2)
+
+
+def test_a_figure_given_to_work_that_ran_elsewhere_is_named() -> None:
+    document = payload_of(simulate(_elsewhere, (NPU,))).model_dump(mode="json", by_alias=True)
+    assert verify(document) == []
+    entries = copy.deepcopy(document["entries"])
+    ips = entries[0]["attempts"][0]["measurement"]["ips"]
+    entries[0]["figure"] = {"ips": ips, "tops": 2e9 * ips / 1e12}
+    assert any(f.startswith("entries[0].figure") for f in verify({**document, "entries": entries}))
+
+
+@pytest.mark.parametrize(
+    ("verdict", "share", "named"),
+    [("proved", None, True), ("inferred", None, False), ("proved", 0.99, False)],
+)
+def test_a_proof_that_states_no_share_is_named(
+    verdict: str, share: float | None, *, named: bool
+) -> None:
+    def model(planned: Planned, n: int) -> Answer:
+        answer = synthetic.steady(planned, n)
+        return dataclasses.replace(answer, verdict=verdict, share=share)  # type: ignore[arg-type]
+
+    found = verify(payload_of(simulate(model, (NPU,))).model_dump(mode="json", by_alias=True))
+    assert any("placement.share" in f for f in found) is named
