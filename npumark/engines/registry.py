@@ -16,13 +16,20 @@ GROUP = "npumark.engines"
 BUILT_IN = {
     "coreml": "npumark.engines.coreml:CoreMl",
     "litert": "npumark.engines.litert:LiteRt",
+    "mlx": "npumark.engines.mlx:Mlx",
     "ort": "npumark.engines.ort:OnnxRuntime",
     "openvino": "npumark.engines.openvino:OpenVino",
     "virtual": "npumark.engines.virtual:Virtual",
 }
 """The same table as pyproject's, so that a checkout that is not installed has its engines."""
 
-RUNTIME_TITLES = {"coreml": "Core ML", "litert": "LiteRT", "openvino": "OpenVINO", "ort": "ONNX Runtime"}
+RUNTIME_TITLES = {
+    "coreml": "Core ML",
+    "litert": "LiteRT",
+    "mlx": "MLX",
+    "openvino": "OpenVINO",
+    "ort": "ONNX Runtime",
+}
 """What the built-in runtimes are called where they cannot say so themselves."""
 
 _REFERENCE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")

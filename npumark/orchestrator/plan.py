@@ -158,6 +158,9 @@ def _entries(
     workload: Workload, engine: EngineInfo, request: RunRequest, ladder: Ladder
 ) -> Iterator[Planned]:
     names = engine.variants
+    if not names and request.engines is not None:
+        # An engine that is only measured when it is asked for has been asked for.
+        names = engine.extra_variants
     if request.all_variants or request.variants is not None:
         names = (*names, *(v for v in engine.extra_variants if v not in names))
     entries = [p for name in names if (p := _entry(workload, engine, name))]

@@ -8,7 +8,7 @@ from npumark.pack.manifest import Manifest
 
 SUITE_NAME: Final = "npumark-open"
 SUITE_VERSION: Final = "1.0.0"
-PINNED_MANIFEST_SHA256: Final = "7b1c727881f68e6c73e415aa94e98fd6f7bbc9da15f22080378d2e14dbbbb590"
+PINNED_MANIFEST_SHA256: Final = "52275052f05dab09e0f211d842696f1830e2e8567b6127a8bf737856ccb72b38"
 
 
 def is_pinned(manifest: Manifest) -> bool:

@@ -124,6 +124,18 @@ def test_extra_variants_run_on_request_only() -> None:
     assert variants(RunRequest(variants=("fp16", "fp32"))) == {"fp32", "fp16"}
 
 
+def test_an_engine_without_default_variants_runs_its_extras_where_it_is_named() -> None:
+    slow = replace(CPU, id="slow-cpu", variants=(), extra_variants=("fp16", "fp32"))
+    engines = (CPU, slow)
+    assert {p.engine for p in planned(RunRequest(), engines)} == {CPU.id}
+    named = planned(RunRequest(engines=("slow-cpu",), workloads=("peak-s",)), engines)
+    assert keys(named) == ["slow-cpu/peak-s/fp16", "slow-cpu/peak-s/fp32"]
+    # One that has default variants keeps to them.
+    more = replace(CPU, variants=("fp32",), extra_variants=("fp16",))
+    named = planned(RunRequest(engines=(CPU.id,), workloads=("peak-s",)), (more,))
+    assert keys(named) == [f"{CPU.id}/peak-s/fp32"]
+
+
 def test_a_variant_may_be_named_by_its_format() -> None:
     assert {p.variant for p in plan_for((CPU,), RunRequest(variants=("INT8",)))} == {"int8-u8s8"}
     assert {p.variant for p in plan_for((CPU,), RunRequest(variants=("BF16",)))} == {"bf16"}
