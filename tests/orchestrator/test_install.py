@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import subprocess
 import sys
 import zipfile
 from collections.abc import Callable
@@ -292,3 +293,15 @@ def test_a_python_without_venv_is_one_sentence(
         install("stub", lambda _: None)
     assert "python3-venv" in (told.value.hint or "")
     assert engines(home) == []
+
+
+def test_a_run_has_no_way_to_install() -> None:
+    """What measures does not even import what installs."""
+    code = (
+        "import sys, npumark.cli.run, npumark.orchestrator.run, npumark.report.terminal\n"
+        "print(*sorted(m for m in sys.modules if m.startswith('npumark.orchestrator')))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    found = done.stdout.split()
+    assert "npumark.orchestrator.run" in found
+    assert not {"npumark.orchestrator.pip", "npumark.orchestrator.install"} & set(found)
