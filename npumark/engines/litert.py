@@ -11,8 +11,9 @@ What each choice is for:
 - The CPU's delegate unpacks FP16 weights and multiplies in FP32, and the profile of a second
   model, compiled alike, names the kernels that did. A GPU's profile names none: a small product
   shows its format where the graph multiplies in floating point.
-- The CPU's delegate could keep its packed weights in a file. It is not asked to: that saves a
-  tenth or two of a second of a load, which is not timed, and holds every weight a second time.
+- The CPU's delegate can keep its packed weights in a file (engines.model_cache). The probe does not
+  ask for it: that saves a tenth or two of a second of a load, which is not timed, and holds every
+  weight a second time.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -44,6 +46,7 @@ from npumark.engines.litert_probe import (
     settings,
     version,
 )
+from npumark.engines.model_cache import Recipe, model_cache
 from npumark.engines.number_probe import Verdict
 from npumark.errors import EngineError, Unsupported
 from npumark.pack.manifest import TensorSpec
@@ -54,6 +57,7 @@ _ONE_NODE = "one-node"
 """The workload that measures the harness; it comes as an ONNX graph."""
 
 _SUFFIX = ".tflite"
+_WEIGHTS = "weights.xnnpack"
 
 
 class LiteRt(Engine):
@@ -117,8 +121,15 @@ class LiteRtSession(Session):
     def __init__(self, engine: LiteRt, request: LoadRequest) -> None:
         self._engine, self._request = engine, request
         self._device = device_of(request)
+        self._cache = model_cache(
+            request, {"litert": version(), "threads": request.threads, "device": self._device}
+        )
         before = _threads()
-        opened = open_model(engine.library(), request)
+        if self._cache is None:
+            opened = open_model(engine.library(), request)
+        else:
+            load = functools.partial(open_model, engine.library(), request)
+            opened = self._cache.open(Recipe(lambda folder: load(cache=folder)))
         self._started = _threads() - before
         self._model, self._alone = opened.model, opened.alone
         self._fully = self._model.fully_accelerated()
@@ -135,6 +146,9 @@ class LiteRtSession(Session):
 
     def step(self) -> Callable[[], object]:
         return self._step
+
+    def loaded_from_cache(self) -> bool | None:
+        return None if self._cache is None else self._cache.reused
 
     def observed(self) -> Observed:
         """Return what the runtime tells of a model compiled alike, whose kernels it names."""
@@ -198,8 +212,14 @@ def device_of(request: LoadRequest) -> str:
     return device
 
 
-def open_model(library: Library, request: LoadRequest, *, profile: bool = False) -> Opened:
-    """Compile the request's model and make its buffers.
+def open_model(
+    library: Library,
+    request: LoadRequest,
+    *,
+    profile: bool = False,
+    cache: Path | None = None,
+) -> Opened:
+    """Compile the request's model and make its buffers; packed weights are kept in ``cache``.
 
     Raises Unsupported for a graph that is none of LiteRT's, EngineError where it does not
     compile.
@@ -210,7 +230,8 @@ def open_model(library: Library, request: LoadRequest, *, profile: bool = False)
     elif request.graph.suffix != _SUFFIX:
         raise Unsupported(f"LiteRT does not read {request.graph.name}")
     device = device_of(request)
-    wanted = settings(device, request.threads, profile=profile)
+    weights = None if cache is None else cache / _WEIGHTS
+    wanted = settings(device, request.threads, profile=profile, weights=weights)
     alone = True
     try:
         model = Model(library, source, wanted)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import lzma
 import sys
 from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as package_version
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -44,17 +46,24 @@ def one_node() -> bytes:
     return (MODELS / ONE_NODE).read_bytes()
 
 
-def settings(device: str, threads: int | None, *, profile: bool = False) -> Settings:
+def settings(
+    device: str, threads: int | None, *, profile: bool = False, weights: Path | None = None
+) -> Settings:
     """Return what a model is compiled with on a device (``CPU`` or ``GPU``).
 
     A GPU is asked to compute in FP16, as applications ask it to; where it cannot it computes in
-    FP32 and its answers show it. Raises EngineError where a CPU's number of threads is missing.
+    FP32 and its answers show it. ``weights`` is the file in which the CPU's delegate keeps its
+    packed weights, null for none. Raises EngineError where a CPU's number of threads is missing.
     """
     if device == "GPU":
         return Settings(GPU, {"gpu_options": "precision = 1\n"}, profile)
     if threads is None or threads < 1:
         raise EngineError("the job names no number of threads")
-    return Settings(CPU, {"xnnpack": f"num_threads = {threads}\n"}, profile)
+    text = f"num_threads = {threads}\n"
+    if weights is not None:
+        # A text of TOML, whose basic strings are written as JSON's.
+        text += f"weight_cache_file_path = {json.dumps(str(weights))}\n"
+    return Settings(CPU, {"xnnpack": text}, profile)
 
 
 def multiplies_in(library: Library, compiled_with: Settings) -> Verdict:

@@ -1,4 +1,4 @@
-"""OpenVINO's compiled models, scrambled in every way: right answers every time."""
+"""Compiled models of OpenVINO and packed weights of LiteRT, scrambled: right answers every time."""
 
 from __future__ import annotations
 
@@ -11,9 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from npumark.engines.base import Array, CacheMemo, LoadRequest
+from npumark.engines import model_cache
+from npumark.engines.base import Array, CacheMemo, Engine, LoadRequest
 from npumark.engines.model_cache import SIDECAR, ModelCache
-from npumark.engines.openvino import OpenVino
+from npumark.engines.registry import BUILT_IN, resolve
+
+FLOATS = {"openvino": "fp32", "litert": "litert-fp16"}
+INTEGERS = {"openvino": "int8-u8s8", "litert": "litert-int8"}
+MODULES = {"openvino": "openvino", "litert": "ai_edge_litert"}
 
 PLACES = 16
 """Bytes scrambled in each file: a fixed draw, the first and the last among them."""
@@ -24,6 +29,7 @@ class Compiled:
     """A variant of the small chain with its compiled model, and the right answers."""
 
     chain: Any
+    engine: Engine
     request: LoadRequest
     right: list[Array]
 
@@ -38,23 +44,34 @@ class Compiled:
     def answer(self) -> tuple[bool, str]:
         """Load as the next run would; say whether all answers are right, and what was done."""
         memo = CacheMemo()
-        found = self.chain.answers(OpenVino(), replace(self.request, cache_memo=memo))
+        found = self.chain.answers(self.engine, replace(self.request, cache_memo=memo))
         memo.settle()
         assert memo.use is not None
         same = all(np.array_equal(a, b) for a, b in zip(found, self.right, strict=True))
         return same, memo.use.state
 
 
+@pytest.fixture(params=MODULES)
+def runtime(request: pytest.FixtureRequest) -> str:
+    name = str(request.param)
+    pytest.importorskip(MODULES[name], reason=f"{MODULES[name]} is not installed")
+    return name
+
+
 @pytest.fixture
-def compiled(chain: Any, tmp_path: Path) -> Callable[[str], Compiled]:
-    def make(variant: str) -> Compiled:
+def compiled(chain: Any, tmp_path: Path) -> Callable[[str, str], Compiled]:
+    """Return a function that compiles a variant with a runtime whose cache is forced on."""
+
+    def make(runtime: str, variant: str) -> Compiled:
+        engine: Engine = resolve(BUILT_IN[runtime])
+        engine.prepare()
         request = replace(
-            chain.request("openvino-cpu", variant),
+            chain.request(f"{runtime}-cpu", variant),
             options={"device": "CPU", "cache": True},
             cache_dir=tmp_path / variant,
         )
-        right = chain.answers(OpenVino(), replace(request, cache_dir=None))
-        made = Compiled(chain, request, right)
+        right = chain.answers(engine, replace(request, cache_dir=None))
+        made = Compiled(chain, engine, request, right)
         assert made.answer() == (True, "built")
         assert made.answer() == (True, "reused")
         assert made.files()
@@ -75,11 +92,11 @@ def scrambled(raw: bytes, seed: int) -> list[bytes]:
     return changed
 
 
-@pytest.mark.parametrize("variant", ["fp32", "int8-u8s8"])
+@pytest.mark.parametrize("variants", [FLOATS, INTEGERS])
 def test_any_scrambled_byte_gives_the_right_answer(
-    compiled: Callable[[str], Compiled], variant: str
+    compiled: Callable[[str, str], Compiled], runtime: str, variants: dict[str, str]
 ) -> None:
-    model = compiled(variant)
+    model = compiled(runtime, variants[runtime])
     for seed in range(len(model.files())):
         for bad in scrambled(model.files()[seed].read_bytes(), seed):
             model.files()[seed].write_bytes(bad)
@@ -88,10 +105,10 @@ def test_any_scrambled_byte_gives_the_right_answer(
 
 
 def test_believed_a_scrambled_model_would_be_wrong_or_refused(
-    compiled: Callable[[str], Compiled],
+    compiled: Callable[[str, str], Compiled], runtime: str
 ) -> None:
     """Without the sidecar's hash the runtime itself does not always notice: the control."""
-    model = compiled("fp32")
+    model = compiled(runtime, FLOATS[runtime])
     raw = model.files()[0].read_bytes()
     spoilt = 0
     for place in np.linspace(len(raw) // 2, len(raw) - 1, 8).astype(int).tolist():
@@ -109,8 +126,6 @@ def test_believed_a_scrambled_model_would_be_wrong_or_refused(
 
 def _seal(model: Compiled) -> None:
     """Make the sidecar say that what lies there now is what was compiled."""
-    from npumark.engines import model_cache
-
     sidecar = model_cache.read_sidecar(model.folder / SIDECAR)
     cache = ModelCache(model.folder, settings=sidecar["settings"])
     cache._models = model.folder / sidecar["models"]
@@ -119,9 +134,9 @@ def _seal(model: Compiled) -> None:
 
 @pytest.mark.parametrize("share", [0.0, 0.3, 0.999])
 def test_a_truncated_model_gives_the_right_answer(
-    compiled: Callable[[str], Compiled], share: float
+    compiled: Callable[[str, str], Compiled], runtime: str, share: float
 ) -> None:
-    model = compiled("int8-u8s8")
+    model = compiled(runtime, INTEGERS[runtime])
     for path in model.files():
         raw = path.read_bytes()
         path.write_bytes(raw[: int(len(raw) * share)])
@@ -129,9 +144,10 @@ def test_a_truncated_model_gives_the_right_answer(
 
 
 def test_a_model_of_another_version_gives_the_right_answer(
-    compiled: Callable[[str], Compiled],
+    compiled: Callable[[str, str], Compiled],
 ) -> None:
-    model = compiled("int8-u8s8")
+    pytest.importorskip("openvino")
+    model = compiled("openvino", "int8-u8s8")
     sidecar = (model.folder / SIDECAR).read_text()
     (model.folder / SIDECAR).write_text(sidecar.replace('"openvino": "20', '"openvino": "19'))
     assert model.answer() == (True, "rebuilt")
@@ -147,10 +163,10 @@ def test_a_model_of_another_version_gives_the_right_answer(
 
 
 def test_the_model_of_another_graph_gives_the_right_answer(
-    compiled: Callable[[str], Compiled],
+    compiled: Callable[[str, str], Compiled], runtime: str
 ) -> None:
-    """FP32 and INT8 are two graphs with the same names and shapes of tensors."""
-    one, two = compiled("fp32"), compiled("int8-u8s8")
+    """Floating point and INT8 are two graphs with the same names and shapes of tensors."""
+    one, two = (compiled(runtime, variants[runtime]) for variants in (FLOATS, INTEGERS))
     assert not np.array_equal(one.right[0], two.right[0])
     for mine, theirs in zip(one.files(), two.files(), strict=True):
         shutil.copyfile(theirs, mine)
