@@ -15,9 +15,12 @@ import pytest
 from npumark.orchestrator.environments import standing
 from npumark.orchestrator.interrupts import Interrupts
 from npumark.orchestrator.supervisor import Outcome, supervise
+from npumark.pack.manifest import Manifest, load_manifest
+from npumark.pack.materialize import materialize, workload_paths
 from npumark.paths import ENGINES_VARIABLE, engines_dir
 from npumark.policy import load_policy
-from npumark.worker.protocol import Job
+from npumark.worker.protocol import EngineInfo, Job
+from tests.real.ort_jobs import CHAIN, REF
 
 ROOT = Path(__file__).parents[2]
 ENGINES = ROOT / ".venv-engines"
@@ -92,3 +95,33 @@ def swiftshader() -> dict[str, str]:
         # Vulkan's loader comes along, where the system has none.
         "LD_LIBRARY_PATH": f"{SWIFTSHADER}:{before}" if before else str(SWIFTSHADER),
     }
+
+
+@pytest.fixture(scope="session")
+def find_engine(run_worker: Callable[..., Outcome]) -> Callable[..., EngineInfo]:
+    """Return a function that finds an engine of a provider of ONNX Runtime in an environment, or
+    skips with the probe's reason."""
+    asked: dict[tuple[str, str], tuple[EngineInfo, ...]] = {}
+
+    def find(
+        environment: str, provider: str, engine: str, environ: dict[str, str] | None = None
+    ) -> EngineInfo:
+        if (environment, provider) not in asked:
+            out = run_worker(Job("probe", REF, options={"only": [provider]}), environment, environ)
+            assert out.result is not None, (out.why, out.log_tail)
+            asked[environment, provider] = out.result.engines
+        (found,) = (e for e in asked[environment, provider] if e.id == engine)
+        if not found.available:
+            pytest.skip(f"{engine} does not run here: {found.reason}")
+        return found
+
+    return find
+
+
+@pytest.fixture(scope="session")
+def chain_pack(tmp_path_factory: pytest.TempPathFactory) -> tuple[Manifest, Path]:
+    """Return the manifest, and where the emulators' chain lies with all of its files."""
+    manifest = load_manifest()
+    root = tmp_path_factory.mktemp("pack")
+    materialize(manifest, workload_paths(manifest, [CHAIN]), root=root)
+    return manifest, root

@@ -13,8 +13,6 @@ from onnx import TensorProto, helper, numpy_helper
 
 ROWS, WIDTH, LAYERS = 64, 256, 3
 
-Array = npt.NDArray[Any]
-
 
 def quantised_chain(*, activation: str = "uint8", inserted: str | None = None) -> onnx.ModelProto:
     """Return a chain of quantised products with weights scaled per channel.
@@ -30,7 +28,7 @@ def quantised_chain(*, activation: str = "uint8", inserted: str | None = None) -
         nodes.append(helper.make_node(op, inputs, [output], name=output, **attributes))
         return output
 
-    def constant(name: str, value: Array) -> str:
+    def constant(name: str, value: npt.ArrayLike) -> str:
         tensors.append(numpy_helper.from_array(np.asarray(value), name))
         return name
 
