@@ -25,10 +25,11 @@ from npumark.worker.protocol import EngineInfo
 
 _GPUS = ("iGPU", "dGPU")
 _NOT_DETAILS = frozenset(
-    {"key", "uuid", "bus", "luid", "serial", "vendor", "vendor_id", "device_id", "role_from"}
+    {"key", "uuid", "bus", "luid", "serial"}
+    | {"vendor", "vendor_id", "device_id", "role_from", "provider_version"}
 )
-"""What a probe's details may hold and a processor's do not: hardware keys, and what is stated
-there in other words."""
+"""What a probe's details may hold and a processor's do not: hardware keys, what is stated there
+in other words, and what is the engine's own."""
 _MARKS = re.compile(r"\((?:R|TM|C)\)|®|™", re.IGNORECASE)
 
 
@@ -312,7 +313,7 @@ def _details(device: _Device, raw: str | None) -> dict[str, Any]:
         details |= {k: v for k in ("driver", "firmware") if (v := getattr(card, k)) is not None}
     if maker := vendor_name(device.vendor_id):
         details["maker"] = maker
-    if device.vendor_id is not None and device.device_id is not None:
+    if device.role != "CPU" and device.vendor_id is not None and device.device_id is not None:
         details["model_id"] = f"{device.vendor_id:04x}:{device.device_id:04x}"
     if device.runtimes:
         details["runtimes"] = sorted(device.runtimes)

@@ -352,3 +352,9 @@ def test_no_hardware_key_reaches_a_processor() -> None:
     text = processors[0].model_dump_json()
     assert not any(key in text for key in (bus, uuid, uuid[4:], "4242"))
     assert processors[0].details["memory_bytes"] == 1
+
+
+def test_what_is_the_engines_own_is_no_fact_of_a_processor() -> None:
+    details = {"provider_version": "0.2.0", "vendor_id": "0x8086", "device_id": "0x0000"}
+    (cpu,), _ = assign([_info("ort-ggml-cpu", key="cpu", role="CPU", details=details)])
+    assert cpu.details == {"maker": "Intel", "runtimes": ["ort"], "raw_name": None}
