@@ -96,6 +96,11 @@ _FLOATS = ("fp32", "fp16")
 _GPU = {"iGPU": "gpu", "dGPU": "gpu"}
 _COREML = ("NPU", "iGPU", "dGPU", "CPU")
 
+_QUEUED = (
+    "graph assignment; time of the calls less that of other providers' kernels, because its own "
+    "kernels' times are of queueing"
+)
+
 PROVIDERS: tuple[Provider, ...] = (
     Provider(
         id="ort-cpu",
@@ -136,11 +141,11 @@ PROVIDERS: tuple[Provider, ...] = (
         variants_by_role={"CPU": _FLOATS},
         extra_variants_by_role={"CPU": ("w8", "int8-u8s8", "int8-s8s8")},
         options={"device": "cpu"},
-        accelerates="FP16 weights with FP32 activations, on a CPU",
+        accelerates="FP32, and FP16 with sums in FP32, on a CPU",
         placement="graph assignment and profile",
         traps=(
             "takes a whole graph or nothing, and is still listed where it took nothing",
-            "an FP32 graph is computed with weights rounded to FP16",
+            "left to itself it multiplies an FP32 graph in FP16; it is told not to",
         ),
         state="measured on Intel and AMD processors under Linux",
     ),
@@ -167,7 +172,8 @@ PROVIDERS: tuple[Provider, ...] = (
         makers=("Intel",),
         accelerates="FP32, BF16 and INT8 on a CPU; FP16 and INT8 on GPUs and NPUs",
         cache="folder",
-        placement="graph assignment, the profile, and the device that OpenVINO itself names",
+        placement="graph assignment, profile, and the primitives that OpenVINO names in it; on a "
+        "GPU or NPU concluded, not proved",
         needs="Intel's driver for the GPU or NPU",
         traps=(
             "takes only processors whose maker is Intel",
@@ -196,12 +202,13 @@ PROVIDERS: tuple[Provider, ...] = (
         makers=("Qualcomm",),
         accelerates="A8W8 and A16W8 with unsigned activations, FP16; FP32 is computed in FP16",
         cache="ep-context",
-        placement="graph assignment and profile; QNN's detailed profile for each operator",
+        placement="graph assignment and profile; QNN's detailed profile must show an accelerator's "
+        "cycles for every execution",
         needs="Qualcomm's NPU driver on the device; elsewhere an emulator, labelled so",
         traps=(
             "a backend path that does not exist is only logged, and the CPU runs all",
             "asked for by name after registration it silently yields the CPU",
-            "signed activations with weights scaled per channel are computed in FP16",
+            "signed activations around zero over weights scaled per channel are computed in FP16",
             "weights alone in 8 bits are unpacked on the CPU and multiplied in FP16",
         ),
         state="emulated (HTP emulator on x86); not yet run on hardware",
@@ -221,7 +228,7 @@ PROVIDERS: tuple[Provider, ...] = (
         variants_by_role={"iGPU": ("fp32", "fp16", "w8"), "dGPU": ("fp32", "fp16", "w8")},
         extra_variants_by_role={"iGPU": ("int8-u8s8",), "dGPU": ("int8-u8s8",)},
         accelerates="FP32, and FP16 where the adapter has 16-bit shaders",
-        placement="graph assignment; the profile's times on the host are of queueing only",
+        placement=_QUEUED,
         asynchronous=True,
         needs="a Vulkan, Metal or Direct3D 12 driver",
         traps=(
@@ -253,7 +260,7 @@ PROVIDERS: tuple[Provider, ...] = (
         },
         makers=("NVIDIA",),
         accelerates="FP32 (TF32 switched off) and FP16",
-        placement="graph assignment and profile",
+        placement=_QUEUED,
         asynchronous=True,
         needs="NVIDIA's driver",
         traps=(
@@ -280,7 +287,7 @@ PROVIDERS: tuple[Provider, ...] = (
         makers=("NVIDIA",),
         accelerates="FP32, FP16 and signed INT8 with zero point 0",
         cache="folder",
-        placement="graph assignment and profile",
+        placement=_QUEUED,
         asynchronous=True,
         needs="NVIDIA's driver, and TensorRT 10 from NVIDIA where the system finds libraries",
         traps=(
@@ -305,7 +312,7 @@ PROVIDERS: tuple[Provider, ...] = (
         makers=("NVIDIA",),
         accelerates="FP32, FP16 and INT8 on RTX cards",
         cache="folder",
-        placement="graph assignment and profile",
+        placement=_QUEUED,
         asynchronous=True,
         local_only=True,
         needs="NVIDIA's driver and an RTX card",
@@ -337,7 +344,7 @@ PROVIDERS: tuple[Provider, ...] = (
             "NPU": ("int8-s8s8",),
         },
         accelerates="FP32, FP16 and INT8 where the driver has it",
-        placement="graph assignment and profile",
+        placement=_QUEUED,
         asynchronous=True,
         needs="a Direct3D 12 driver",
         traps=(
@@ -363,7 +370,7 @@ PROVIDERS: tuple[Provider, ...] = (
         makers=("AMD",),
         accelerates="FP32, FP16 and signed INT8 on AMD cards",
         cache="folder",
-        placement="graph assignment and profile",
+        placement=_QUEUED,
         asynchronous=True,
         needs="AMD's ROCm driver and libraries",
         traps=("compiles for long; without a cache every load compiles again",),
@@ -386,7 +393,8 @@ PROVIDERS: tuple[Provider, ...] = (
         makers=("AMD",),
         accelerates="A8W8 and BF16 on AMD's NPUs",
         cache="folder",
-        placement="graph assignment and profile",
+        placement="graph assignment and profile; concluded, as it does not tell on which device "
+        "its part ran",
         needs="AMD's Ryzen AI software, or Windows ML",
         traps=(
             "a driver or target that does not match leaves every operator on the CPU, silently",
@@ -411,7 +419,7 @@ PROVIDERS: tuple[Provider, ...] = (
         makers=("Apple",),
         accelerates="FP16 on the Neural Engine; FP32 and FP16 on the GPU and the CPU",
         cache="folder",
-        placement="graph assignment and profile, to the provider only: Core ML chooses inside it",
+        placement="graph assignment and profile; concluded, as Core ML chooses a device inside it",
         traps=("the compute units are an upper bound: Core ML may still choose the CPU",),
     ),
     Provider(
@@ -430,7 +438,7 @@ PROVIDERS: tuple[Provider, ...] = (
         extra_variants_by_role={"iGPU": ("w8",)},
         makers=("Apple",),
         accelerates="FP32 and FP16 on Apple's GPU",
-        placement="graph assignment; the profile's times on the host may be of queueing only",
+        placement=_QUEUED,
         asynchronous=True,
     ),
     Provider(
@@ -475,21 +483,23 @@ PROVIDERS: tuple[Provider, ...] = (
         packages=("ai-edge-litert",),
         environment=None,
         platforms=(*LINUX, "windows-amd64", "macos-arm64"),
-        roles=("CPU", "iGPU", "dGPU"),
-        id_suffixes={"CPU": "cpu", **_GPU},
+        roles=("CPU", "iGPU", "dGPU", "NPU"),
+        id_suffixes={"CPU": "cpu", **_GPU, "NPU": "npu"},
         variants_by_role={
             "CPU": ("litert-fp16", "litert-int8"),
             **dict.fromkeys(("iGPU", "dGPU"), ("litert-fp16",)),
+            "NPU": ("litert-int8", "litert-fp16"),
         },
         extra_variants_by_role=dict.fromkeys(("iGPU", "dGPU"), ("litert-int8",)),
         accelerates="A8W8 and FP32 on a CPU, where FP16 models are computed in FP32; FP16 and "
         "FP32 on a GPU",
-        placement="on a CPU the kernels that a profile names; on a GPU full acceleration without "
-        "the CPU as a helper",
-        needs="on Linux a Vulkan driver for the GPU",
+        placement="on a CPU the kernels that a profile names; on a GPU or NPU the runtime's "
+        "word that it took every operator",
+        needs="on Linux a Vulkan driver for the GPU; for an NPU its maker's runtime",
         traps=(
             "the shortcut for the accelerator uses one thread",
             "an operator that the CPU's delegate does not take runs on one thread",
+            "a model that an NPU's driver leaves to the CPU is called fully accelerated",
             "the adapter that a GPU engine took is told in the log alone",
         ),
         state="CPU measured on an Intel processor under Linux; GPU emulated",

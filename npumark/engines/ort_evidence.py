@@ -26,7 +26,7 @@ from npumark.engines.onnx_graph import INTEGER_PRODUCTS, PRODUCTS, OnnxGraph, re
 from npumark.engines.ort_context import compiled_nodes
 from npumark.engines.ort_options import QNN_PROFILE
 from npumark.engines.ort_profile import Inner, Profile, read_profile
-from npumark.engines.ort_session import CPU, open_session
+from npumark.engines.ort_session import CPU, LISTS_ONLY_OTHERS, open_session
 from npumark.engines.qnn_profile import QnnProfile, read_qnn_profile
 from npumark.errors import EngineError, WrongDevice
 from npumark.worker.protocol import Placement
@@ -115,7 +115,7 @@ def prove(evidence: Evidence, row: Provider, device: Mapping[str, Any]) -> Place
     if kernels and not any(k.provider == own for k in kernels):
         others = ", ".join(sorted({str(k.provider) for k in kernels}))
         raise WrongDevice(f"everything ran on {others}, and nothing on {own}")
-    untold = lists_only_others(row, device)
+    untold = (row.id, device.get("route")) in LISTS_ONLY_OTHERS
     op_share, gap = _operators(evidence, own, untold=untold)
     partitions = _partitions(evidence.profile, own)
     source = "graph assignment and profile"
@@ -137,12 +137,6 @@ def prove(evidence: Evidence, row: Provider, device: Mapping[str, Any]) -> Place
     if verdict.doubt is not None:
         return Placement("inferred", share, op_share, partitions, source, verdict.doubt)
     return Placement("proved", share, op_share, partitions, source, None)
-
-
-def lists_only_others(row: Provider, device: Mapping[str, Any]) -> bool:
-    """Say whether the runtime leaves this provider's own nodes out of what it assigned: it does
-    where WebGPU is built in."""
-    return row.id == "ort-webgpu" and device.get("route") == "name"
 
 
 def _time_share(

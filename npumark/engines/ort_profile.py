@@ -197,7 +197,8 @@ def formats(
         elif kernel.op in INTEGER_MACS:
             family = "INT8"
         elif kernel.op in WEIGHT_ONLY_MACS:
-            family = declared
+            # Also what becomes of 16-bit activations over 8-bit weights: no integers multiply.
+            family = declared if declared in WEIGHT_ONLY else "W8"
         elif kernel.op in FLOAT_MACS:
             known = told.get((kernel.provider or "", kind)) if told else None
             family = known or _FAMILY.get(kind, kind)

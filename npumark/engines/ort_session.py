@@ -24,7 +24,7 @@ from npumark.errors import EngineError, Unsupported, WrongDevice
 
 CPU = "CPUExecutionProvider"
 
-_UNTOLD = {("ort-webgpu", "name")}
+LISTS_ONLY_OTHERS = frozenset({("ort-webgpu", "name")})
 """Providers and routes of which the runtime lists only what others got."""
 
 
@@ -190,7 +190,7 @@ def require_provider(session: Any, row: Provider, route: str) -> None:
     if row.provider_name not in listed:
         raise WrongDevice(f"the session runs on {', '.join(listed)} instead of {row.provider_name}")
     counts = assigned_nodes(session)
-    if counts is None or (row.id, route) in _UNTOLD or counts[str(row.provider_name)]:
+    if counts is None or (row.id, route) in LISTS_ONLY_OTHERS or counts[str(row.provider_name)]:
         return
     elsewhere = ", ".join(f"{n} on {name or 'none'}" for name, n in sorted(counts.items()))
     raise WrongDevice(

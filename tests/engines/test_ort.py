@@ -40,6 +40,7 @@ def test_the_probe_lists_the_cpu_and_no_provider_that_is_only_compiled_in() -> N
         ("fp16", "FP32", 55),
         ("int8-u8s8", "INT8", 25),
         ("int8-s8s8", "INT8", 25),
+        ("int8-a16w8", "W8", 25),  # 16-bit ranges stand beside a weight-only product
     ],
 )
 def test_the_format_that_ran_is_told_from_the_profile(

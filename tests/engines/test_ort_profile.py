@@ -129,3 +129,9 @@ def test_a_provider_is_believed_about_its_own_floating_point() -> None:
     events = [RUN, node("MatMul", 5, "GPU"), node("MatMul", 5)]
     found = formats(parse_profile(events, 1), "FP32", {("GPU", "float"): "TF32"})
     assert found.share == {"FP32": 0.5, "TF32": 0.5}
+
+
+@pytest.mark.parametrize(("declared", "ran"), [("W8", "W8"), ("INT4", "INT4"), ("INT8", "W8")])
+def test_unpacked_weights_are_never_called_integers(declared: str, ran: str) -> None:
+    events = [RUN, node("MatMulNBits", 5, kinds=("float", "uint8", "float"))]
+    assert formats(parse_profile(events, 1), declared).ran == ran
