@@ -139,7 +139,6 @@ PROVIDERS: tuple[Provider, ...] = (
         roles=("CPU",),
         id_suffixes={"CPU": "cpu"},
         variants_by_role={"CPU": _FLOATS},
-        extra_variants_by_role={"CPU": ("w8", "int8-u8s8", "int8-s8s8")},
         options={"device": "cpu"},
         accelerates="FP32, and FP16 with sums in FP32, on a CPU",
         placement="graph assignment and profile",
