@@ -211,6 +211,7 @@ def attempt_of(
         placement=placement if measured else None,
         measurement=measured,
         log_tail=None,
+        cache=None,
     )
 
 
@@ -360,6 +361,7 @@ def payload_of(
         machine={},
         processors=list(facts.processors),
         environment=facts.environment,
+        prepared=[],
         resumed=list(facts.resumed),
         harness={},
         box=None,

@@ -60,6 +60,7 @@ def killed_attempt(n: int, seed: int, started_ns: int) -> Attempt:
         placement=None,
         measurement=None,
         log_tail=None,
+        cache=None,
     )
 
 

@@ -128,7 +128,7 @@ class Attempt(Model):
     placement: PlacementFields | None
     measurement: MeasurementFields | None
     log_tail: str | None
-    cache: CacheFields | None = None
+    cache: CacheFields | None
 
 
 class Preparation(Model):
@@ -305,7 +305,7 @@ class EngineRecord(Model):
     emulated: bool
     virtual: bool
     local_only: bool
-    environment: EngineEnvironment | None = None
+    environment: EngineEnvironment | None
     peak: Peak | None
     delivered: Delivered | None
     high_accuracy: Delivered | None
@@ -416,7 +416,7 @@ class Payload(Model):
     environment: Environment
     engines: list[EngineRecord]
     entries: list[Entry]
-    prepared: list[Preparation] = Field(default_factory=list)
+    prepared: list[Preparation]
     resumed: list[ResumeEvent]
     where_time_went_ns: dict[str, Nanoseconds]
     harness: dict[str, Any]

@@ -36,4 +36,10 @@ def publishable(payload: Payload, manifest: Manifest, policy: Policy) -> Payload
     if harness.get("engine") is not None and harness["engine"] not in names:
         harness = {"overhead_ns": None, "why": "measured on an engine that is not published"}
     fields = derive(facts, manifest, policy).fields()
-    return payload.model_copy(update={**fields, "harness": harness})
+    prepared = [made for made in payload.prepared if made.engine in names]
+    went = dict(fields["where_time_went_ns"])
+    if prepared:
+        went["compile"] = sum(made.wall_ns for made in prepared)
+    return payload.model_copy(
+        update={**fields, "where_time_went_ns": went, "harness": harness, "prepared": prepared}
+    )

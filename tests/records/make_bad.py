@@ -165,7 +165,7 @@ def _payload() -> dict[str, Any]:
     attempt = {
         "n": 1, "status": "ok", "why": None, "started_ns": 0, "wall_ns": 5_000_000_000, "seed": 1,
         "pid_exit": 0, "observed": observed, "placement": None, "measurement": measurement,
-        "log_tail": None,
+        "log_tail": None, "cache": None,
     }  # fmt: skip
     entry = {
         "engine": "ort-cpu", "workload": "peak-512x2048x8", "variant": "int8-u8s8",
@@ -199,9 +199,9 @@ def _payload() -> dict[str, Any]:
         "environment": {"checks": {}, "noisy": False, "skipped": True, "facts": {}},
         "engines": [{"id": "ort-cpu", "runtime": "onnxruntime", "runtime_title": "ONNX Runtime",
                      "version": "1.32.0", "versions": {}, "processor": "cpu", "requested": {},
-                     "emulated": False, "virtual": False, "local_only": False, "peak": None,
+                     "environment": None, "emulated": False, "virtual": False, "local_only": False, "peak": None,
                      "delivered": None, "high_accuracy": None}],
-        "entries": [entry], "resumed": [], "where_time_went_ns": {"timed": timed},
+        "entries": [entry], "prepared": [], "resumed": [], "where_time_went_ns": {"timed": timed},
         "harness": {}, "large_peak": None, "box": None, "warnings": [],
     }  # fmt: skip
 

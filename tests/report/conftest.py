@@ -38,6 +38,7 @@ def attempt(n: int, status: str = "ok", log: str | None = None) -> dict[str, Any
         "placement": None,
         "measurement": None,
         "log_tail": log,
+        "cache": None,
     }
 
 
@@ -95,6 +96,7 @@ def engine(id_: str, title: str, peak: float, delivered: dict[str, Any] | None) 
         "versions": {},
         "processor": "cpu",
         "requested": {},
+        "environment": None,
         "emulated": False,
         "virtual": False,
         "local_only": False,
@@ -252,6 +254,7 @@ def payload() -> dict[str, Any]:
             engine("openvino-cpu", "OpenVINO", 0.747, partial),
         ],
         "entries": entries,
+        "prepared": [],
         "resumed": [],
         "where_time_went_ns": {
             "loop": 180_000_000_000,

@@ -33,7 +33,7 @@ NETWORK = Planned("openvino-cpu", "resnet50", "w8", "w8", "W8", "network", "scor
 
 
 def attempt(n: int, status: str = "ok", why: str | None = None) -> Attempt:
-    empty = dict.fromkeys(("pid_exit", "observed", "placement", "measurement", "log_tail"))
+    empty = dict.fromkeys(("pid_exit", "observed", "placement", "measurement", "log_tail", "cache"))
     given = {"n": n, "status": status, "why": why, "started_ns": 0, "wall_ns": 1, "seed": 0}
     return Attempt.model_validate(empty | given)
 

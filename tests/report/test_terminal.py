@@ -97,7 +97,7 @@ DEAD = {"figure": None, "counts": False, "format": None}
 
 
 def attempts(*endings: tuple[str, str | None, str | None]) -> list[dict[str, Any]]:
-    empty = dict.fromkeys(("observed", "placement", "measurement", "pid_exit"))
+    empty = dict.fromkeys(("observed", "placement", "measurement", "pid_exit", "cache"))
     return [
         {"n": n, "status": status, "why": why, "log_tail": log, **empty}
         | {"started_ns": n, "wall_ns": 3, "seed": 1}

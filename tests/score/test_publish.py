@@ -9,7 +9,7 @@ import pytest
 
 from npumark.orchestrator.request import RunRequest
 from npumark.policy import load_policy
-from npumark.record.model import Payload
+from npumark.record.model import Payload, Preparation
 from npumark.score.planned import Planned
 from npumark.score.publish import publishable
 from npumark.score.recompute import recompute
@@ -87,3 +87,33 @@ def test_the_harness_cost_goes_with_the_engine_it_was_measured_on(
     shown = publishable(whole, PACK, POLICY)
     assert (shown.harness == harness) is kept
     assert (shown.harness["overhead_ns"] is None) is not kept
+
+
+def test_what_was_compiled_for_them_is_left_out_too() -> None:
+    whole = payload(CPU, NPU, LOCAL)
+    made = [
+        Preparation(
+            engine=entry.engine,
+            workload=entry.workload,
+            variant=entry.variant,
+            before=len(entry.attempts) + 1,
+            status="ok",
+            why=None,
+            state="built",
+            compile_ns=wall,
+            first_call_ns=None,
+            load_ns=None,
+            bytes=9,
+            started_ns=0,
+            wall_ns=wall,
+        )
+        for engine, wall in ((LOCAL, 500), (NPU, 70))
+        for entry in [next(e for e in whole.entries if e.engine == engine.id)]
+    ]
+    went = {**whole.where_time_went_ns, "compile": 570}
+    whole = whole.model_copy(update={"prepared": made, "where_time_went_ns": went})
+    assert recompute(whole, PACK, POLICY) == []
+    shown = publishable(whole, PACK, POLICY)
+    assert [p.engine for p in shown.prepared] == [NPU.id]
+    assert shown.where_time_went_ns["compile"] == 70
+    assert recompute(shown, PACK, POLICY) == []
