@@ -1,4 +1,4 @@
-"""LiteRT on the desktop: its compiled-model API, one engine for the CPU and one for the GPU.
+"""LiteRT on the desktop: its compiled-model API, one engine for the CPU, the GPU and an NPU.
 
 What each choice is for:
 
@@ -6,8 +6,9 @@ What each choice is for:
   copies nothing but what the timed loop copies into it. A GPU's buffers do not; there each
   timed call uploads its inputs and reads its outputs back, as an application does.
 - The number of threads is always set; the package's shortcut for an accelerator takes one.
-- A GPU is compiled for without the CPU as a helper first. Where that succeeds every operator
-  runs there; where it fails the CPU may take the rest, and nothing tells whose time it was.
+- An accelerator is compiled for without the CPU as a helper first. The runtime then says whether
+  accelerators other than the CPU took every operator; where they did not, nothing tells whose
+  time it was.
 - The CPU's delegate unpacks FP16 weights and multiplies in FP32, and the profile of a second
   model, compiled alike, names the kernels that did. A GPU's profile names none: a small product
   shows its format where the graph multiplies in floating point.
@@ -40,6 +41,7 @@ from npumark.engines.litert_evidence import (
 from npumark.engines.litert_library import Library, NativeError, package_folder
 from npumark.engines.litert_native import CPU, Model
 from npumark.engines.litert_probe import (
+    DEVICES,
     multiplies_in,
     one_node,
     probe_devices,
@@ -82,9 +84,10 @@ class LiteRt(Engine):
     def _placement(self, request: LoadRequest, feed: list[Array], runs: int) -> Placement:
         if device_of(request) == "CPU":
             return on_cpu(self.evidence(request, feed, runs).kernels)
-        opened = open_model(self.library(), request)
-        opened.model.close()
-        return on_accelerator(alone=opened.alone)
+        model = open_model(self.library(), request)
+        whole = model.elsewhere()
+        model.close()
+        return on_accelerator(whole=whole)
 
     def library(self) -> Library:
         """Return the runtime's library, opened once."""
@@ -98,14 +101,6 @@ class LiteRt(Engine):
         if key not in self._profiles:
             self._profiles[key] = _profiled(self.library(), request, feed, runs)
         return self._profiles[key]
-
-
-@dataclass(frozen=True, slots=True)
-class Opened:
-    """A compiled model; ``alone`` says that no accelerator but the engine's own may run it."""
-
-    model: Model
-    alone: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,13 +121,14 @@ class LiteRtSession(Session):
         )
         before = _threads()
         if self._cache is None:
-            opened = open_model(engine.library(), request)
+            self._model = open_model(engine.library(), request)
         else:
             load = functools.partial(open_model, engine.library(), request)
-            opened = self._cache.open(Recipe(lambda folder: load(cache=folder)))
+            recipe = Recipe(lambda folder: load(cache=folder), free=Model.close)
+            self._model = self._cache.open(recipe)
         self._started = _threads() - before
-        self._model, self._alone = opened.model, opened.alone
         self._fully = self._model.fully_accelerated()
+        self._elsewhere = self._model.elsewhere()
         names = self._model.names
         self._inputs = tuple(names[spec.name].array for spec in request.inputs)
         self._outputs = tuple(names[spec.name].array for spec in request.outputs)
@@ -155,7 +151,10 @@ class LiteRtSession(Session):
         fully, started = self._fully, self._started
         feed = [array.copy() for array in self._inputs]
         self.close()
-        details: dict[str, Any] = {"fully_accelerated": fully, "alone": self._alone}
+        details: dict[str, Any] = {
+            "fully_accelerated": fully,
+            "fully_on_accelerator": self._elsewhere,
+        }
         if self._device == "CPU":
             runs = load_policy().placement.profile_runs
             evidence = self._engine.evidence(self._request, feed, runs)
@@ -167,9 +166,9 @@ class LiteRtSession(Session):
             details["mac_share"], details["mac_share_by"] = found.share, found.by
             details["mac_kernels"] = found.counts
         else:
-            found, told = self._gpu_format()
+            found, told = self._device_format()
             details |= told
-            details["accel_ops_pct"] = 100.0 if self._alone else None
+            details["accel_ops_pct"] = 100.0 if self._elsewhere else None
         details["threads_requested"] = self._request.threads
         return Observed(
             device=self._device,
@@ -195,10 +194,10 @@ class LiteRtSession(Session):
             return None
         return 1 + started
 
-    def _gpu_format(self) -> tuple[Formats, dict[str, Any]]:
+    def _device_format(self) -> tuple[Formats, dict[str, Any]]:
         untold = Formats(None, None, {}, "macs", {})
         if self._request.format == "INT8":
-            why = "LiteRT's GPU does not tell whether it multiplies in 8 bits or unpacks them"
+            why = f"LiteRT's {self._device} does not tell whether it multiplies in 8 bits"
             return untold.unknown(why), {}
         verdict = multiplies_in(self._engine.library(), settings(self._device, None))
         return replace(untold, ran=verdict.family, why=verdict.why), _facts(verdict)
@@ -207,8 +206,8 @@ class LiteRtSession(Session):
 def device_of(request: LoadRequest) -> str:
     """Return the device that the options name. Raises Unsupported for one that is none."""
     device = str(request.options.get("device", "CPU"))
-    if device not in ("CPU", "GPU"):
-        raise Unsupported(f"LiteRT has no device {device!r}; name CPU or GPU")
+    if device not in DEVICES:
+        raise Unsupported(f"LiteRT has no device {device!r}; name {', '.join(DEVICES)}")
     return device
 
 
@@ -218,8 +217,10 @@ def open_model(
     *,
     profile: bool = False,
     cache: Path | None = None,
-) -> Opened:
+) -> Model:
     """Compile the request's model and make its buffers; packed weights are kept in ``cache``.
+
+    An accelerator that does not take every operator is given the CPU as a helper.
 
     Raises Unsupported for a graph that is none of LiteRT's, EngineError where it does not
     compile.
@@ -232,24 +233,21 @@ def open_model(
     device = device_of(request)
     weights = None if cache is None else cache / _WEIGHTS
     wanted = settings(device, request.threads, profile=profile, weights=weights)
-    alone = True
     try:
         model = Model(library, source, wanted)
     except NativeError:
         if device == "CPU":
             raise
-        # The accelerator does not take every operator.
         helped = settings("CPU", request.threads)
         both = {**wanted.options, **helped.options}
         accelerators = wanted.accelerators | CPU
         model = Model(library, source, replace(wanted, accelerators=accelerators, options=both))
-        alone = False
     try:
         model.bind(_shapes(request.inputs), _shapes(request.outputs))
     except BaseException:
         model.close()
         raise
-    return Opened(model, alone)
+    return model
 
 
 def _shapes(specs: tuple[TensorSpec, ...]) -> dict[str, Place]:
@@ -275,7 +273,7 @@ def _step(model: Model) -> Callable[[], object]:
 
 
 def _profiled(library: Library, request: LoadRequest, feed: list[Array], runs: int) -> _Evidence:
-    model = open_model(library, request, profile=True).model
+    model = open_model(library, request, profile=True)
     try:
         for spec, value in zip(request.inputs, feed, strict=True):
             model.names[spec.name].array[...] = value

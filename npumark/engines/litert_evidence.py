@@ -118,11 +118,10 @@ def on_cpu(listed: list[Kernel]) -> Placement:
     return Placement("proved", 1.0, 1.0, 1, evidence)
 
 
-def on_accelerator(*, alone: bool) -> Placement:
-    """Return the proof for an accelerator: with no CPU to help, a model that compiles has every
-    operator there."""
+def on_accelerator(*, whole: bool) -> Placement:
+    """Return the proof for an accelerator: the runtime's word that those took every operator."""
     evidence = "full acceleration"
-    if alone:
+    if whole:
         return Placement("proved", 1.0, 1.0, 1, evidence)
     why = (
         "the accelerator does not take every operator, and the runtime does not tell which "

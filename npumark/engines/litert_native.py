@@ -21,11 +21,12 @@ from npumark.engines.litert_buffer import Buffer, Place
 from npumark.engines.litert_library import Library, Pointer
 from npumark.errors import EngineError
 
-CPU, GPU = 1, 2
+CPU, GPU, NPU = 1, 2, 4
 """Accelerators, as bits."""
 
-_RUNTIME_FOLDER, _REGISTERED = 22, 24
-"""Tags of environment options: where accelerators' libraries lie, and which are registered."""
+_COMPILER_FOLDER, _DISPATCH_FOLDER, _RUNTIME_FOLDER, _REGISTERED = 0, 1, 22, 24
+"""Tags of environment options: where an NPU's compiler and its driver's library lie, where those
+of other accelerators do, and which accelerators are registered."""
 
 _INTEGER, _TEXT = 2, 8
 
@@ -51,6 +52,15 @@ class Settings:
     accelerators: int
     options: Mapping[str, str]
     profile: bool = False
+
+
+def npu_vendor(package: Path) -> Path | None:
+    """Return the folder of the first vendor whose NPU driver library the package holds."""
+    names = ("LiteRtDispatch*.dll", "libLiteRtDispatch_*")
+    for folder in sorted(package.glob("vendors/*/dispatch")):
+        if any(any(folder.glob(name)) for name in names):
+            return folder.parent
+    return None
 
 
 class Model:
@@ -91,8 +101,13 @@ class Model:
         self._signature = library.made("GetModelSignature", self._model, ctypes.c_size_t(0))
 
     def _new_environment(self, settings: Settings) -> Any:
-        folder = str(self.library.folder).encode()
-        told = [(_RUNTIME_FOLDER, _TEXT, folder), (_REGISTERED, _INTEGER, settings.accelerators)]
+        told: list[tuple[int, int, bytes | int]] = [
+            (_RUNTIME_FOLDER, _TEXT, bytes(self.library.folder)),
+            (_REGISTERED, _INTEGER, settings.accelerators),
+        ]
+        if settings.accelerators & NPU and (vendor := npu_vendor(self.library.folder)):
+            told.append((_COMPILER_FOLDER, _TEXT, bytes(vendor / "compiler")))
+            told.append((_DISPATCH_FOLDER, _TEXT, bytes(vendor / "dispatch")))
         options = (_Option * len(told))()
         for option, (tag, kind, value) in zip(options, told, strict=True):
             option.tag, option.value.kind = tag, kind
@@ -184,6 +199,15 @@ class Model:
     def fully_accelerated(self) -> bool:
         """Say whether accelerators took every operator of the model."""
         ask = "CompiledModelIsFullyAccelerated"
+        return bool(self.library.number(ask, self.compiled, kind=ctypes.c_bool))
+
+    def elsewhere(self) -> bool:
+        """Say whether accelerators other than the CPU took every operator of the model.
+
+        Asked beside ``fully_accelerated``: an NPU's driver that takes nothing can leave a model
+        to the CPU and have it called fully accelerated.
+        """
+        ask = "CompiledModelIsNonCpuFullyAccelerated"
         return bool(self.library.number(ask, self.compiled, kind=ctypes.c_bool))
 
     def operators(self) -> int:

@@ -15,7 +15,7 @@ import numpy as np
 from npumark.engines import number_probe
 from npumark.engines.litert_buffer import Place
 from npumark.engines.litert_library import Library, package_folder
-from npumark.engines.litert_native import CPU, GPU, Model, Settings
+from npumark.engines.litert_native import CPU, GPU, NPU, Model, Settings, npu_vendor
 from npumark.engines.number_probe import Verdict
 from npumark.engines.one_node import SHAPE
 from npumark.engines.vulkan_adapters import Adapter, vulkan_adapters
@@ -31,14 +31,16 @@ NUMBER_PROBE = "number_probe.tflite.xz"
 
 VARIANTS = ("litert-fp16", "litert-int8")
 
+DEVICES = ("CPU", "GPU", "NPU")
+
 _PACKAGE = "ai-edge-litert"
 _TITLE = "LiteRT"
 
 
 def probe_devices() -> tuple[EngineInfo, ...]:
-    """Return the engines of the CPU and the GPU, available or not."""
+    """Return the engines of the CPU, the GPU and an NPU, available or not."""
     library = Library(package_folder())
-    return (_cpu(library), _gpu(library))
+    return (_cpu(library), _gpu(library), _npu(library))
 
 
 def one_node() -> bytes:
@@ -49,7 +51,7 @@ def one_node() -> bytes:
 def settings(
     device: str, threads: int | None, *, profile: bool = False, weights: Path | None = None
 ) -> Settings:
-    """Return what a model is compiled with on a device (``CPU`` or ``GPU``).
+    """Return what a model is compiled with on one of DEVICES.
 
     A GPU is asked to compute in FP16, as applications ask it to; where it cannot it computes in
     FP32 and its answers show it. ``weights`` is the file in which the CPU's delegate keeps its
@@ -57,6 +59,8 @@ def settings(
     """
     if device == "GPU":
         return Settings(GPU, {"gpu_options": "precision = 1\n"}, profile)
+    if device == "NPU":
+        return Settings(NPU, {}, profile)
     if threads is None or threads < 1:
         raise EngineError("the job names no number of threads")
     text = f"num_threads = {threads}\n"
@@ -142,6 +146,22 @@ def _gpu(library: Library) -> EngineInfo:
     )
 
 
+def _npu(library: Library) -> EngineInfo:
+    reason = _fault(library, settings("NPU", None))
+    return EngineInfo(
+        id="litert-npu",
+        available=reason is None,
+        reason=reason,
+        runtime="litert",
+        runtime_title=_TITLE,
+        version=version(),
+        versions=_versions(),
+        processor={} if reason else {"role": "NPU", "name": None},
+        variants=VARIANTS[::-1],
+        options={"provider": "litert", "device": "NPU", "cache": False},
+    )
+
+
 def gpu_identity(
     platform: str, adapters: tuple[Adapter, ...] | None
 ) -> tuple[dict[str, Any], bool]:
@@ -174,17 +194,26 @@ def _fault(library: Library, compiled_with: Settings) -> str | None:
         try:
             model.bind({"x": Place(SHAPE, "float32")}, {"y": Place(SHAPE, "float32")})
             (y,) = run_once(model, {"x": x}, ("y",))
+            left = compiled_with.accelerators != CPU and not model.elsewhere()
         finally:
             model.close()
     except Exception as fault:  # noqa: BLE001 - a device that fails is reported, not raised
         print(f"a one-node model fails: {_one_line(fault)}", file=sys.stderr)
-        if compiled_with.accelerators == GPU:
-            driver = "a Vulkan driver" if sys.platform == "linux" else "its driver"
-            return f"LiteRT finds no GPU that it can use here; it needs {driver} installed"
+        if compiled_with.accelerators != CPU:
+            return _absent(compiled_with.accelerators, library)
         return f"a one-node model fails: {_one_line(fault)}"
     if not np.allclose(y, np.maximum(x, 0), atol=1e-2):
         return "a one-node model gives a wrong answer"
-    return None
+    return "it leaves a one-node model to the CPU" if left else None
+
+
+def _absent(accelerator: int, library: Library) -> str:
+    if accelerator == GPU:
+        driver = "a Vulkan driver" if sys.platform == "linux" else "its driver"
+        return f"LiteRT finds no GPU that it can use here; it needs {driver} installed"
+    if npu_vendor(library.folder) is None:
+        return "LiteRT's package holds no driver library of an NPU for this platform"
+    return "LiteRT finds no NPU that it can use here; it needs the maker's runtime installed"
 
 
 def _versions() -> dict[str, str]:

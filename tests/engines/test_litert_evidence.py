@@ -112,7 +112,7 @@ def test_the_cpu_is_proved_by_what_its_profile_lists() -> None:
 
 
 def test_an_accelerator_is_proved_only_where_no_cpu_helps() -> None:
-    assert on_accelerator(alone=True).share == 1.0
-    helped = on_accelerator(alone=False)
+    assert on_accelerator(whole=True).share == 1.0
+    helped = on_accelerator(whole=False)
     assert (helped.verdict, helped.share) == ("unproved", None)
     assert helped.why is not None

@@ -57,12 +57,14 @@ def test_a_cpu_without_a_number_of_threads_is_refused(threads: int | None) -> No
 
 
 @installed
-def test_the_cpu_works_here_and_the_gpu_works_or_says_why_not() -> None:
-    cpu, gpu = probe_devices()
+def test_the_cpu_works_here_and_the_others_work_or_say_why_not() -> None:
+    cpu, gpu, npu = probe_devices()
     assert (cpu.id, cpu.available, cpu.reason) == ("litert-cpu", True, None)
     assert cpu.processor == {"key": "cpu", "role": "CPU", "name": None}
     assert gpu.id == "litert-gpu"
     assert gpu.available or "GPU" in (gpu.reason or "")
+    assert npu.id == "litert-npu"
+    assert npu.available or "NPU" in (npu.reason or "")
 
 
 @installed
