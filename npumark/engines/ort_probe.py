@@ -52,7 +52,8 @@ def probe_engines(only: list[str] | None) -> tuple[EngineInfo, ...]:
             continue
         plugin = plugins.get(str(row.provider_name))
         context = _Context(onnxruntime, wheels, plugin)
-        if shadowing is not None and row.id != "ort-cpu":
+        here = plugin is not None or row.provider_name in listed or _owned(row, wheels)
+        if shadowing is not None and row.id != "ort-cpu" and here:
             found += context.absent(row, shadowing)
             continue
         try:
@@ -97,6 +98,11 @@ def _devices(
     if plugin is not None:
         raise EngineError(f"the package {plugin.package} finds no device here{_needs(row)}")
     raise EngineError(_how_to_get(row))
+
+
+def _owned(row: Provider, wheels: Wheels) -> bool:
+    """Say whether a build of the row's own is installed, whether or not it is the one imported."""
+    return bool((set(row.packages) - {"onnxruntime"}) & set(wheels.builds))
 
 
 def _needs(row: Provider) -> str:
@@ -179,6 +185,7 @@ class _Context:
         )
         if device is None:
             return info
+        note = self._wheels.shadowing()
         return replace(
             info,
             processor=device.processor(),
@@ -191,6 +198,7 @@ class _Context:
             },
             options=_options(row, device, self._plugin),
             emulated=device.emulated,
+            note=note and f"{note[0].upper()}{note[1:]}",
         )
 
 

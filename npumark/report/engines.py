@@ -79,6 +79,8 @@ def _facts(engine: EngineInfo) -> list[tuple[str, list[Part]]]:
     if engine.extra_variants:
         only = ", ".join(engine.extra_variants)
         facts.append(("", [only, ("with --all-variants", DIM)]))
+    if engine.note:
+        facts.append(("note", [(engine.note, WARN)]))
     return facts
 
 

@@ -262,7 +262,7 @@ class EngineInfo:
     an encoding such as ``bf16`` may name the graph variant it computes from in
     ``derived_from``. ``options`` is handed back to the engine in every job. ``environment``
     names the environment of its own that it lives in, null for npumark's; the orchestrator
-    fills it in.
+    fills it in. ``note`` is a sentence that a reader should know of an engine that works.
     """
 
     id: str
@@ -281,6 +281,7 @@ class EngineInfo:
     virtual: bool = False
     local_only: bool = False
     environment: str | None = None
+    note: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

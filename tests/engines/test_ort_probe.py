@@ -100,6 +100,7 @@ def test_a_provider_that_is_only_compiled_in_is_not_available(bench: Bench) -> N
     runtime.broken["CUDAExecutionProvider"] = "libcudnn.so.9: cannot open shared object file"
     infos = bench.probe()
     assert infos["ort-cpu"].available
+    assert infos["ort-cpu"].note is None
     assert not infos["ort-cuda-dgpu"].available
     assert "libcudnn.so.9" in str(infos["ort-cuda-dgpu"].reason)
     assert "NVIDIA's driver" in str(infos["ort-cuda-dgpu"].reason)
@@ -506,6 +507,9 @@ def test_shadowed_builds_leave_the_cpu_only(bench: Bench, monkeypatch: Any) -> N
     infos = bench.probe()
     assert infos["ort-cpu"].available
     assert infos["ort-cpu"].versions == both.builds
+    assert "onnxruntime-gpu is imported" in str(infos["ort-cpu"].note)
+    # What was never here is not spoken of so.
+    assert "overwrite" not in str(infos["ort-coreml-ane"].reason)
     for name in ("ort-cuda-dgpu", "ort-ggml-cpu"):
         assert not infos[name].available
         assert "overwrite each other" in str(infos[name].reason)
