@@ -239,6 +239,9 @@ def _webgpu(row: Provider, onnxruntime: Any) -> list[Device]:
     del row, onnxruntime
     if sys.platform == "darwin":
         return [Device("iGPU", "Apple GPU", {"key": "apple-gpu"}, {"route": "name"})]
+    if sys.platform == "win32":
+        # It computes through Direct3D there, and the runtime lists every adapter that is real.
+        raise EngineError("Windows lists no graphics hardware that WebGPU could use")
     software, name, why = _webgpu_adapter()
     adapters = vulkan_adapters() or ()
     hardware = [a for a in adapters if not a.software]
