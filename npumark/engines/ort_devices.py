@@ -133,10 +133,12 @@ def _listed(row: Provider, device: Any, plugin: Plugin | None) -> Device | None:
     if row.id == "ort-webgpu" and not software and sys.platform.startswith("linux"):
         # The card is real; what WebGPU computes on is whatever Vulkan offers beside it.
         software, adapter, why = _webgpu_adapter()
+        if software:
+            keys = _software_key(adapter)
+            return Device(str(role), adapter, keys, binding, emulated=True, why=why)
         name = name or adapter
-    return Device(
-        str(role), name, _keys(metadata, told), binding, details, emulated=software, why=why
-    )
+    keys = _keys(metadata, told)
+    return Device(str(role), name, keys, binding, details, emulated=software, why=why)
 
 
 def _missing_backend(binding: dict[str, Any]) -> str | None:
@@ -183,6 +185,11 @@ def _keys(metadata: dict[str, str], told: dict[str, str]) -> dict[str, str]:
 def _software(name: str | None, vendor: int, device: int) -> bool:
     named = bool(name and SOFTWARE.search(name))
     return named or vendor == _MESA or (vendor, device) in _SOFTWARE_IDS
+
+
+def _software_key(name: str | None) -> dict[str, str]:
+    """Return the key of an adapter that is a program: never that of a card beside it."""
+    return {"key": f"software-{name}"} if name else {}
 
 
 def _is_x86() -> bool:
@@ -246,7 +253,7 @@ def _webgpu(row: Provider, onnxruntime: Any) -> list[Device]:
     adapters = vulkan_adapters() or ()
     hardware = [a for a in adapters if not a.software]
     role = "dGPU" if len(hardware) == 1 and hardware[0].kind == "discrete" else "iGPU"
-    keys = {"key": f"software-{name}"} if software and name else {}
+    keys = _software_key(name) if software else {}
     return [Device(role, name, keys, {"route": "name"}, {}, emulated=software, why=why)]
 
 

@@ -488,6 +488,26 @@ def test_webgpu_is_emulated_where_vulkan_has_no_hardware(
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="WebGPU is on Vulkan there only")
+@pytest.mark.parametrize(("adapters", "emulated"), [(software, True), (hardware, False)])
+def test_software_beside_a_card_is_not_the_card(
+    bench: Bench,
+    monkeypatch: Any,
+    adapters: Callable[[], tuple[Adapter, ...]],
+    emulated: bool,
+) -> None:
+    monkeypatch.setattr(ort_devices, "vulkan_adapters", adapters)
+    monkeypatch.setattr(ort_session, "vulkan_adapters", adapters)
+    metadata = {"pci_bus_id": "0000:01:00.0", "Discrete": "1"}
+    card = device("WebGpuExecutionProvider", "GPU", 0x10DE, 0x2684, metadata=metadata)
+    bench.install(FakeOrt(brings={"WebGpuExecutionProvider": (card,)}))
+    bench.add(row("ort-webgpu"))
+    info = bench.probe("ort-webgpu")["ort-webgpu-gpu"]
+    assert (info.available, info.emulated) == (True, emulated)
+    assert ("bus" in info.processor) is not emulated
+    assert info.processor["name"] == adapters()[0].name
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="WebGPU is on Vulkan there only")
 def test_webgpu_without_vulkan_says_so(bench: Bench, monkeypatch: Any) -> None:
     monkeypatch.setattr(ort_devices, "vulkan_adapters", lambda: None)
     bench.install(FakeOrt(("WebGpuExecutionProvider", CPU)))
