@@ -21,7 +21,12 @@ from npumark.engines.buffers import aligned
 from npumark.engines.catalogue import Provider
 from npumark.engines.ort_binding import Binding
 from npumark.engines.ort_evidence import Evidence, assigned_counts, collect, prove
-from npumark.engines.ort_numbers import ask_provider, read_numbers, summary
+from npumark.engines.ort_numbers import (
+    ask_provider,
+    ask_provider_for_integers,
+    read_numbers,
+    summary,
+)
 from npumark.engines.ort_options import published, session_config
 from npumark.engines.ort_probe import probe_engines
 from npumark.engines.ort_session import open_session, requested_provider
@@ -112,6 +117,7 @@ class OrtSession(Session):
             self._row,
             self._request.format,
             functools.partial(ask_provider, self._request, self._row),
+            functools.partial(ask_provider_for_integers, self._request, self._row),
         )
         told = numbers.formats
         threads = evidence.profile.threads or self._threads

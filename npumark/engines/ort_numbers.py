@@ -7,9 +7,9 @@ a compiled part of a graph shows no kernels at all. Then:
 - floating point is asked of the provider itself, by a small product with the same options on the
   same device (number_probe);
 - integers are believed where the provider shows that it multiplied them: by the name of its
-  primitives, or because it executed no dequantiser between the operators that multiply. Operands
-  that were dequantised outside of the provider's part arrive as floating point, whatever the
-  graph says;
+  primitives, because it executed no dequantiser between the operators that multiply, or by the
+  exact sums of a product of its own (integer_probe). Operands that were dequantised outside of
+  the provider's part arrive as floating point, whatever the graph says;
 - what nothing tells is null, with the reason.
 """
 
@@ -22,20 +22,25 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from npumark.engines import openvino_evidence
-from npumark.engines.base import LoadRequest
+from npumark.engines.base import Array, LoadRequest
 from npumark.engines.catalogue import Provider
 from npumark.engines.formats import Formats, Work, weigh
-from npumark.engines.number_probe import DEPTH, ROWS, WIDTH, Verdict, classify, probe_model, product
+from npumark.engines.integer_probe import integer_input, integer_model, multiplied_integers
+from npumark.engines.number_probe import Verdict, classify, probe_model, product
 from npumark.engines.onnx_graph import PRODUCTS, Product
 from npumark.engines.ort_evidence import Evidence, read_assignment
 from npumark.engines.ort_profile import FLOAT_MACS, INTEGER_MACS, WEIGHT_ONLY_MACS, formats
 from npumark.engines.ort_session import CPU, open_session
 from npumark.errors import EngineError
-from npumark.pack.manifest import TensorSpec
 
 Ask = Callable[[str], Verdict]
 """Type of a graph's inputs and outputs -> the format in which the provider multiplies such."""
+
+AskIntegers = Callable[[], bool | None]
+"""Whether the provider multiplies 8-bit operands as integers; null where that stays open."""
 
 _PROFILE_TYPES = {"float": "float32", "float16": "float16"}
 
@@ -48,13 +53,16 @@ class Numbers:
 
     formats: Formats
     probed: dict[str, Verdict]
+    integers: bool | None = None
 
 
-def read_numbers(evidence: Evidence, row: Provider, declared: str, ask: Ask) -> Numbers:
+def read_numbers(
+    evidence: Evidence, row: Provider, declared: str, ask: Ask, ask_integers: AskIntegers
+) -> Numbers:
     """Return which format did the multiplying. ``declared`` is the family that was asked for."""
     if row.provider_name == CPU:
         return Numbers(formats(evidence.profile, declared), {})
-    own, probed = str(row.provider_name), _Asked(ask)
+    own, probed = str(row.provider_name), _Asked(ask, ask_integers)
     shown = [k for k in evidence.profile.kernels if k.provider == own and k.op in _SHOWN]
     layers = [i for i in evidence.profile.inner if i.provider == own]
     if shown:
@@ -70,42 +78,69 @@ def read_numbers(evidence: Evidence, row: Provider, declared: str, ask: Ask) -> 
         )
     else:
         found = _by_operators(evidence, own, declared, probed)
-    return Numbers(found, probed.verdicts)
+    return Numbers(found, probed.verdicts, probed.integers)
 
 
 def ask_provider(request: LoadRequest, row: Provider, io: str) -> Verdict:
     """Let the row's provider compute the small product, with the options of the request."""
+    try:
+        return classify(_answers(request, row, probe_model(io), product(io).x), io)
+    except EngineError as fault:
+        return Verdict(None, f"a small product could not be asked: {fault}"[:300])
+
+
+def ask_provider_for_integers(request: LoadRequest, row: Provider) -> bool | None:
+    """Let the row's provider compute sums of 8-bit products, quantised as the request's are.
+
+    Null where it cannot be asked: no sum of 4096 products of 16 bits fits into 32.
+    """
+    activation = {"int8-u8s8": "uint8", "int8-s8s8": "int8"}.get(request.encoding)
+    if activation is None:
+        return None
+    try:
+        model = integer_model(activation)
+        return multiplied_integers(_answers(request, row, model, integer_input()))
+    except EngineError:
+        return None
+
+
+def _answers(request: LoadRequest, row: Provider, model: bytes, x: Array) -> list[Array]:
+    """Return y and z of a model of input x, as the provider alone computes them.
+
+    Raises EngineError where it cannot, or leaves a product to another.
+    """
     with tempfile.TemporaryDirectory(prefix="npumark-", ignore_cleanup_errors=True) as folder:
-        path = Path(folder) / "number_probe.onnx"
-        path.write_bytes(probe_model(io))
-        outputs = tuple(TensorSpec(name, io, (ROWS, WIDTH)) for name in "yz")
-        asked = replace(
-            request,
-            graph=path,
-            inputs=(TensorSpec("x", io, (ROWS, DEPTH)),),
-            outputs=outputs,
-            cache_dir=None,
-        )
+        path = Path(folder) / "asked.onnx"
+        path.write_bytes(model)
+        asked = replace(request, graph=path, cache_dir=None)
         try:
             session = open_session(asked, row)
             nodes, _ = read_assignment(session)
-            astray = [n for n in nodes or () if n.provider != row.provider_name]
-            if any(n.op in PRODUCTS for n in astray):
-                return Verdict(None, "a small product did not run on the provider alone")
-            return classify(session.run(["y", "z"], {"x": product(io).x}), io)
-        except EngineError as fault:
-            return Verdict(None, f"a small product could not be asked: {fault}"[:300])
-        except Exception as fault:  # noqa: BLE001 - what cannot be asked stays unknown
-            text = " ".join(str(fault).split())
-            return Verdict(None, f"a small product could not be asked: {text}"[:300])
+            answers = [np.asarray(y) for y in session.run(["y", "z"], {"x": x})]
+        except EngineError:
+            raise
+        except Exception as fault:
+            raise EngineError(" ".join(str(fault).split())) from fault
+    if any(n.op in PRODUCTS for n in nodes or () if n.provider != row.provider_name):
+        raise EngineError("it did not run on the provider alone")
+    return answers
 
 
 class _Asked:
     """Asks once per type, and gives an unknown a name that no family has."""
 
-    def __init__(self, ask: Ask) -> None:
-        self._ask = ask
+    def __init__(self, ask: Ask, ask_integers: AskIntegers) -> None:
+        self._ask, self._ask_integers = ask, ask_integers
+        self._known = False
+        self.integers: bool | None = None
         self.verdicts: dict[str, Verdict] = {}
+
+    def integer_family(self) -> str:
+        if not self._known:
+            self._known, self.integers = True, self._ask_integers()
+        if self.integers is None:
+            return "?the provider does not tell whether it multiplied integers"
+        return "INT8" if self.integers else self.family("float32")
 
     def family(self, io: str) -> str:
         if io not in self.verdicts:
@@ -160,7 +195,7 @@ def _family(part: Product, evidence: Evidence, elsewhere: set[str], asked: _Aske
         return "?the provider does not tell how it multiplied weights stored in few bits"
     told = evidence.qnn
     if told is None or not told.accelerated:
-        return "?the provider does not tell whether it multiplied integers"
+        return asked.integer_family()
     return asked.family("float32") if set(told.cycles) & set(part.dequantisers) else "INT8"
 
 
@@ -176,8 +211,8 @@ def _known(found: Formats) -> Formats:
 
 
 def summary(numbers: Numbers) -> dict[str, Any]:
-    """Return the small product's verdicts for the record."""
-    return {
+    """Return the small products' verdicts for the record."""
+    told: dict[str, Any] = {
         io: {
             "family": verdict.family,
             "why": verdict.why,
@@ -185,3 +220,4 @@ def summary(numbers: Numbers) -> dict[str, Any]:
         }
         for io, verdict in sorted(numbers.probed.items())
     }
+    return told if numbers.integers is None else told | {"int8": numbers.integers}

@@ -12,7 +12,13 @@ from npumark.engines.number_probe import Verdict
 from npumark.engines.onnx_graph import Node, OnnxGraph
 from npumark.engines.ort import OnnxRuntime
 from npumark.engines.ort_evidence import AssignedNode, Evidence
-from npumark.engines.ort_numbers import Numbers, ask_provider, read_numbers, summary
+from npumark.engines.ort_numbers import (
+    Numbers,
+    ask_provider,
+    ask_provider_for_integers,
+    read_numbers,
+    summary,
+)
 from npumark.engines.ort_profile import Inner, Kernel, Profile
 from npumark.engines.qnn_profile import QnnProfile
 
@@ -30,6 +36,20 @@ def says(family: str | None, why: str | None = None) -> Callable[[str], Verdict]
 
 def never(io: str) -> Verdict:
     raise AssertionError(f"nobody had to ask about {io}")
+
+
+def undecided() -> bool | None:
+    return None
+
+
+def read(
+    evidence: Evidence,
+    name: str,
+    declared: str,
+    ask: Callable[[str], Verdict],
+    integers: Callable[[], bool | None] = undecided,
+) -> Numbers:
+    return read_numbers(evidence, row(name), declared, ask, integers)
 
 
 def layer(n: int, kind: str) -> list[Node]:
@@ -68,7 +88,7 @@ def told(found: Numbers) -> tuple[str | None, str | None]:
 
 
 def test_floating_point_that_is_hidden_is_asked_of_the_provider() -> None:
-    found = read_numbers(hidden(QNN, "float float"), row("ort-qnn"), "FP32", says("FP16"))
+    found = read(hidden(QNN, "float float"), "ort-qnn", "FP32", says("FP16"))
     assert told(found) == ("FP16", None)
     assert found.formats.by == "operators"
     assert found.formats.counts == {"MatMul(FP16)": 2}
@@ -77,18 +97,18 @@ def test_floating_point_that_is_hidden_is_asked_of_the_provider() -> None:
 
 def test_a_provider_that_gives_no_clear_answer_leaves_it_unknown() -> None:
     ask = says(None, "activations are multiplied as FP32, weights as FP16")
-    found = read_numbers(hidden("ggml", "float"), row("ort-ggml"), "FP32", ask)
+    found = read(hidden("ggml", "float"), "ort-ggml", "FP32", ask)
     assert told(found) == (None, "activations are multiplied as FP32, weights as FP16")
     assert found.formats.share == {"unknown": 1.0}
 
 
 def test_a_type_that_no_product_asks_for_stays_unknown() -> None:
-    found = read_numbers(hidden(QNN, "float", io="bfloat16"), row("ort-qnn"), "BF16", never)
+    found = read(hidden(QNN, "float", io="bfloat16"), "ort-qnn", "BF16", never)
     assert told(found) == (None, "no small product asks for bfloat16")
 
 
 def test_integers_are_believed_where_no_dequantiser_ran_between_products() -> None:
-    found = read_numbers(hidden(QNN, "integer integer", qnn=FOLDED), row("ort-qnn"), "INT8", never)
+    found = read(hidden(QNN, "integer integer", qnn=FOLDED), "ort-qnn", "INT8", never)
     assert told(found) == ("INT8", None)
     assert found.formats.counts == {"MatMul(INT8)": 2}
 
@@ -96,13 +116,19 @@ def test_integers_are_believed_where_no_dequantiser_ran_between_products() -> No
 def test_a_dequantiser_that_ran_before_its_product_means_floating_point() -> None:
     ran = replace(FOLDED, cycles=FOLDED.cycles + Counter({"x0.dq": 7, "x1.dq": 7}))
     evidence = hidden(QNN, "integer integer", qnn=ran)
-    assert told(read_numbers(evidence, row("ort-qnn"), "INT8", says("FP16"))) == ("FP16", None)
+    assert told(read(evidence, "ort-qnn", "INT8", says("FP16"))) == (
+        "FP16",
+        None,
+    )
 
 
 @pytest.mark.parametrize("kind", ["integer", "weights"])
 def test_weights_unpacked_elsewhere_are_multiplied_in_floating_point(kind: str) -> None:
     evidence = hidden(QNN, kind, elsewhere=("w0.dq",), qnn=FOLDED)
-    assert told(read_numbers(evidence, row("ort-qnn"), "INT8", says("FP16"))) == ("FP16", None)
+    assert told(read(evidence, "ort-qnn", "INT8", says("FP16"))) == (
+        "FP16",
+        None,
+    )
 
 
 def test_integers_without_a_witness_are_not_believed() -> None:
@@ -110,14 +136,24 @@ def test_integers_without_a_witness_are_not_believed() -> None:
         hidden(QNN, "integer", qnn=None, qnn_why="QNN wrote no profile"),
         hidden(QNN, "integer", qnn=QnnProfile(1, 0, Counter())),
     ):
-        ran, why = told(read_numbers(evidence, row("ort-qnn"), "INT8", never))
+        ran, why = told(read(evidence, "ort-qnn", "INT8", never))
         assert (ran, why) == (None, "the provider does not tell whether it multiplied integers")
     found = hidden("TensorrtExecutionProvider", "integer")
-    assert told(read_numbers(found, row("ort-tensorrt"), "INT8", never))[0] is None
+    assert told(read(found, "ort-tensorrt", "INT8", never))[0] is None
+
+
+@pytest.mark.parametrize(("exact", "ran"), [(True, "INT8"), (False, "FP16"), (None, None)])
+def test_exact_sums_are_integers_and_others_floating_point(
+    exact: bool | None, ran: str | None
+) -> None:
+    evidence = hidden("TensorrtExecutionProvider", "integer integer")
+    found = read(evidence, "ort-tensorrt", "INT8", says("FP16"), lambda: exact)
+    assert found.formats.ran == ran
+    assert summary(found).get("int8") is exact
 
 
 def test_weights_in_few_bits_inside_a_hidden_part_are_not_claimed() -> None:
-    ran, why = told(read_numbers(hidden(QNN, "weights"), row("ort-qnn"), "W8", never))
+    ran, why = told(read(hidden(QNN, "weights"), "ort-qnn", "W8", never))
     assert ran is None
     assert why is not None
     assert "few bits" in why
@@ -128,14 +164,17 @@ def test_what_ran_elsewhere_votes_too() -> None:
     outside = Kernel("MatMul", CPU, 5, (("float", (4, 4)), ("float", (4, 4))), (("float", (4, 4)),))
     kernels = (*evidence.profile.kernels, outside, outside)
     evidence = replace(evidence, profile=replace(evidence.profile, kernels=kernels))
-    found = read_numbers(evidence, row("ort-qnn"), "INT8", never)
+    found = read(evidence, "ort-qnn", "INT8", never)
     assert found.formats.ran == "FP32"
     assert found.formats.share == pytest.approx({"FP32": 2 / 3, "INT8": 1 / 3})
 
 
 def test_an_untold_assignment_leaves_hidden_kernels_unknown() -> None:
     evidence = replace(hidden(QNN, "float"), assigned=None, unlisted="not recorded")
-    assert told(read_numbers(evidence, row("ort-qnn"), "FP16", never)) == (None, "not recorded")
+    assert told(read(evidence, "ort-qnn", "FP16", never)) == (
+        None,
+        "not recorded",
+    )
 
 
 def shown(op: str, kind: str) -> Evidence:
@@ -148,13 +187,13 @@ def shown(op: str, kind: str) -> Evidence:
 
 @pytest.mark.parametrize("family", ["FP32", "TF32"])
 def test_a_type_of_32_bits_may_be_multiplied_in_fewer(family: str) -> None:
-    found = read_numbers(shown("MatMul", "float"), row("ort-cuda"), "FP32", says(family))
+    found = read(shown("MatMul", "float"), "ort-cuda", "FP32", says(family))
     assert told(found) == (family, None)
     assert found.formats.by == "macs"
 
 
 def test_a_kernel_of_integers_is_believed_by_its_name() -> None:
-    found = read_numbers(shown("QLinearMatMul", "uint8"), row("ort-cuda"), "INT8", never)
+    found = read(shown("QLinearMatMul", "uint8"), "ort-cuda", "INT8", never)
     assert told(found) == ("INT8", None)
 
 
@@ -172,7 +211,7 @@ def test_openvino_names_its_primitives_inside(primitive: str, ran: str | None) -
     evidence = hidden(own, "integer")
     inner = (Inner(own, "Subgraph", "jit_avx512_f32", 50), Inner(own, "MatMul", primitive, 9))
     evidence = replace(evidence, profile=replace(evidence.profile, inner=inner))
-    assert read_numbers(evidence, row("ort-openvino"), "INT8", never).formats.ran == ran
+    assert read(evidence, "ort-openvino", "INT8", never).formats.ran == ran
 
 
 @pytest.mark.parametrize("io", ["float32", "float16"])
@@ -189,3 +228,23 @@ def test_a_provider_that_cannot_be_asked_is_said(chain: Any) -> None:
     assert verdict.family is None
     assert verdict.why is not None
     assert verdict.why.startswith("a small product could not be asked: ")
+
+
+def test_the_cpu_provider_multiplies_unsigned_integers(chain: Any) -> None:
+    request = chain.request("ort-cpu", "int8-u8s8")
+    assert ask_provider_for_integers(request, row("ort-cpu")) is True
+
+
+def test_the_cpu_provider_unpacks_signed_activations_around_zero(chain: Any) -> None:
+    request = chain.request("ort-cpu", "int8-s8s8")
+    assert ask_provider_for_integers(request, row("ort-cpu")) is not True
+
+
+def test_16_bit_activations_are_not_asked_about(chain: Any) -> None:
+    request = chain.request("ort-cpu", "int8-a16w8")
+    assert ask_provider_for_integers(request, row("ort-cpu")) is None
+
+
+def test_an_absent_provider_leaves_it_open(chain: Any) -> None:
+    request = chain.request("ort-cpu", "int8-u8s8")
+    assert ask_provider_for_integers(request, row("ort-cuda")) is None
