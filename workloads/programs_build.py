@@ -22,7 +22,7 @@ from npumark.pack.weight_encoding import FORMATS, sections
 from npumark.policy import DATA
 from workloads.deeplabv3_mobilenet_v3_large import definition as deeplab
 from workloads.granite_embedding_30m import definition as granite
-from workloads.graph import Graph
+from workloads.graph import Graph, Values
 from workloads.mobilenet_v3_large import definition as mobilenet
 from workloads.onnx_emit import Quantisation, stored
 from workloads.peak.graphs import activation_scales
@@ -75,18 +75,24 @@ def networks() -> Iterator[ShippedNetwork]:
 
 def network_document(network: ShippedNetwork) -> Document:
     """Return the program of a shipped network."""
-    files = {}
-    for form in FORMATS:
-        tensors = stored(network.graph, network.values, network.quantisation)
-        files[form] = _weight_file(
-            network.graph.workload,
+    graph, quantisation = network.graph, network.quantisation
+    files = weight_files(graph, network.values, quantisation)
+    return document(graph, quantisation) | {"files": files}
+
+
+def weight_files(graph: Graph, values: Values, quantisation: Quantisation) -> Document:
+    """Return where every array lies in each of a network's weight files."""
+    return {
+        form: _weight_file(
+            graph.workload,
             form,
             (
                 (section.name, section.array.dtype, section.array.shape, offset)
-                for section, offset in sections(form, tensors)
+                for section, offset in sections(form, stored(graph, values, quantisation))
             ),
         )
-    return document(network.graph, network.quantisation) | {"files": files}
+        for form in FORMATS
+    }
 
 
 def chain_document(chain: Chain) -> Document:
