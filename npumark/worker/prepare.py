@@ -75,8 +75,10 @@ def prepare(job: Job) -> Result:
 
 
 def _throw_away(folder: Path) -> None:
+    cache = ModelCache(folder)
+    cache.verified()  # finds what its sidecar names, believed or not
     try:
-        ModelCache(folder).discard()
+        cache.discard()
     except OSError as fault:
         # Then nothing can be built either, and the session says that it keeps none.
         print(f"the compiled model cannot be thrown away: {fault}", file=sys.stderr)
@@ -93,7 +95,7 @@ def _compared(request: LoadRequest, outputs: Sequence[Array]) -> bool | None:
             np.savez(stream, *outputs)
         return None
     try:
-        with np.load(path) as stored:
+        with path.open("rb") as stream, np.load(stream) as stored:
             before = [stored[name] for name in stored.files]
     except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile):
         return None  # there is nothing to compare with
