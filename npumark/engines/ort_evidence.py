@@ -35,7 +35,8 @@ CONTEXT = "EPContext"
 """The operator of a graph that was compiled before. The nodes it stands for are those that were
 assigned when it was compiled; a graph that somebody else compiled lists them nowhere."""
 
-_MULTIPLYING = PRODUCTS | INTEGER_PRODUCTS | {"FusedConv", "FusedGemm", "FusedMatMul", "QGemm"}
+MULTIPLYING = PRODUCTS | INTEGER_PRODUCTS | {"FusedConv", "FusedGemm", "FusedMatMul", "QGemm"}
+"""Operators as they may stand in the assignment that do the work of a graph's products."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +175,7 @@ def _operators(evidence: Evidence, own: str, *, untold: bool) -> tuple[float | N
         return (max(0.0, 1 - others / in_file) if in_file else None), None
     share = 1 - others / len(nodes) if nodes else None
     expected = len(evidence.graph.products)
-    listed = sum(1 for n in nodes if n.op in _MULTIPLYING)
+    listed = sum(1 for n in nodes if n.op in MULTIPLYING)
     if not nodes or listed < expected:
         return share, (
             f"the runtime's list of assigned nodes has {listed} of the graph's {expected} "

@@ -31,7 +31,7 @@ from npumark.engines.formats import Formats, Work, weigh
 from npumark.engines.integer_probe import integer_input, integer_model, multiplied_integers
 from npumark.engines.number_probe import Verdict, classify, probe_model, product
 from npumark.engines.onnx_graph import PRODUCTS, Product
-from npumark.engines.ort_evidence import Evidence, read_assignment
+from npumark.engines.ort_evidence import MULTIPLYING, Evidence, read_assignment
 from npumark.engines.ort_profile import FLOAT_MACS, INTEGER_MACS, WEIGHT_ONLY_MACS, formats
 from npumark.engines.ort_session import CPU, open_session
 from npumark.errors import EngineError
@@ -162,23 +162,28 @@ def _by_kernels(evidence: Evidence, own: str, declared: str, asked: _Asked) -> F
 
 
 def _by_operators(evidence: Evidence, own: str, declared: str, asked: _Asked) -> Formats:
-    """Let every operator that multiplies vote once, in a graph whose kernels are hidden."""
+    """Let every operator that multiplies vote once, in a graph whose kernels are hidden.
+
+    An operator that the optimiser renamed before it went elsewhere is still counted among the
+    hidden ones, which are therefore scaled to as many as the provider was given.
+    """
     if evidence.assigned is None:
         return Formats(None, evidence.unlisted, {}, "operators", {})
     elsewhere = {n.name for n in evidence.assigned if n.provider != own and n.name}
     counts: Counter[str] = Counter()
     families: Counter[str] = Counter()
-    for part in evidence.graph.products:
-        if part.name not in elsewhere:
-            family = _family(part, evidence, elsewhere, asked)
-            families[family] += 1
-            counts[f"{part.op}({family.lstrip('?')})"] += 1
+    hidden = [part for part in evidence.graph.products if part.name not in elsewhere]
+    given = sum(1 for node in evidence.given(own) if node.op in MULTIPLYING) or len(hidden)
+    for part in hidden:
+        family = _family(part, evidence, elsewhere, asked)
+        families[family] += min(given, len(hidden))
+        counts[f"{part.op}({family.lstrip('?')})"] += 1
     kernels = evidence.profile.kernels
     for kernel in kernels[: len(kernels) // max(1, evidence.profile.runs)]:
         if kernel.provider != own and kernel.op in _SHOWN:
             alone = replace(evidence.profile, kernels=(kernel,), runs=1)
             ran = formats(alone, declared).ran or "?a kernel elsewhere does not tell its type"
-            families[ran] += 1
+            families[ran] += max(1, len(hidden))
             counts[f"{kernel.op}({ran.lstrip('?')} by {kernel.provider})"] += 1
     votes = [Work(family, 0, times) for family, times in families.items()]
     return _known(replace(weigh(votes, dict(sorted(counts.items()))), by="operators"))

@@ -169,6 +169,21 @@ def test_what_ran_elsewhere_votes_too() -> None:
     assert found.formats.share == pytest.approx({"FP32": 2 / 3, "INT8": 1 / 3})
 
 
+def test_what_was_renamed_on_its_way_elsewhere_votes_once() -> None:
+    evidence = hidden(QNN, "integer integer integer", qnn=FOLDED)
+    nodes = (
+        *(n for n in evidence.assigned or () if n.name not in ("mm1", "mm2")),
+        AssignedNode(CPU, "Gemm", "gemm_of_mm1"),
+        AssignedNode(CPU, "Gemm", "gemm_of_mm2"),
+    )
+    outside = Kernel("Gemm", CPU, 5, (("float", (4, 4)), ("float", (4, 4))), (("float", (4, 4)),))
+    kernels = (*evidence.profile.kernels, outside, outside)
+    evidence = replace(evidence, assigned=nodes, profile=replace(evidence.profile, kernels=kernels))
+    found = read(evidence, "ort-qnn", "INT8", never)
+    assert found.formats.ran == "FP32"
+    assert found.formats.share == pytest.approx({"FP32": 2 / 3, "INT8": 1 / 3})
+
+
 def test_an_untold_assignment_leaves_hidden_kernels_unknown() -> None:
     evidence = replace(hidden(QNN, "float"), assigned=None, unlisted="not recorded")
     assert told(read(evidence, "ort-qnn", "FP16", never)) == (
