@@ -91,8 +91,8 @@ def _compared(request: LoadRequest, outputs: Sequence[Array]) -> bool | None:
         return None
     path = folder / ANSWERS
     if use.state in ("built", "rebuilt"):
-        with suppress(OSError), path.open("wb") as stream:
-            np.savez(stream, *outputs)
+        with suppress(OSError), path.open("wb") as written:
+            np.savez(written, *outputs)
         return None
     try:
         with path.open("rb") as stream, np.load(stream) as stored:
