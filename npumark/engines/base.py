@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy.typing as npt
 
-from npumark.errors import EngineError
+from npumark.errors import EngineError, PackError
 from npumark.pack.manifest import TensorSpec
 from npumark.worker.protocol import CacheUse, EngineInfo, Observed, Placement, Stamp
 
@@ -116,7 +116,7 @@ class Engine(ABC):
             return self._probe(options)
 
     def load(self, request: LoadRequest) -> Session:
-        """Load a variant afresh. Raises Unsupported, WrongDevice or EngineError."""
+        """Load a variant afresh. Raises Unsupported, WrongDevice, PackError or EngineError."""
         with _foreign_errors():
             return self._load(request)
 
@@ -142,7 +142,7 @@ class Engine(ABC):
 def _foreign_errors() -> Iterator[None]:
     try:
         yield
-    except EngineError:
+    except (EngineError, PackError):
         raise
     except MemoryError as fault:
         raise EngineError("the runtime ran out of memory") from fault

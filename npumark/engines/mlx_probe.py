@@ -24,6 +24,8 @@ _SHARED_MEMORY = re.compile(r"\b(GB10|Thor|Orin|Xavier|Tegra)\b")
 
 _TITLE = "MLX"
 
+_SLOW = "on this system MLX computes on one thread of the CPU, and slowly"
+
 
 @dataclass(frozen=True, slots=True)
 class Device:
@@ -183,9 +185,10 @@ def _engine(name: str, device: Device, reason: str | None, processor: dict[str, 
         raise EngineError("the catalogue has no MLX")
     role = str(processor.get("role", "iGPU"))
     variants, extra = row.variants_by_role[role], row.extra_variants_by_role[role]
+    note = None
     if role == "CPU" and sys.platform != "darwin":
         # One thread and no library for products of halves: a default run would take hours.
-        variants, extra = (), (*variants, *extra)
+        variants, extra, note = (), (*variants, *extra), _SLOW
     return EngineInfo(
         id=name,
         available=reason is None,
@@ -198,6 +201,7 @@ def _engine(name: str, device: Device, reason: str | None, processor: dict[str, 
         variants=variants,
         extra_variants=extra,
         options={"provider": "mlx", "device": device.kind, "index": device.index, "cache": False},
+        note=note,
     )
 
 

@@ -72,13 +72,14 @@ def _facts(engine: EngineInfo) -> list[tuple[str, list[Part]]]:
     runtime: list[Part] = [f"{engine.runtime_title} {engine.version or '(version unknown)'}"]
     if engine.environment is not None:
         runtime.append((f"environment {engine.environment}", DIM))
-    facts: list[tuple[str, list[Part]]] = [
-        ("runtime", runtime),
-        ("measures", [", ".join(engine.variants) or "nothing"]),
-    ]
-    if engine.extra_variants:
-        only = ", ".join(engine.extra_variants)
-        facts.append(("", [only, ("with --all-variants", DIM)]))
+    facts: list[tuple[str, list[Part]]] = [("runtime", runtime)]
+    extra = ", ".join(engine.extra_variants)
+    if engine.variants or not extra:
+        facts.append(("measures", [", ".join(engine.variants) or "nothing"]))
+        if extra:
+            facts.append(("", [extra, ("with --all-variants", DIM)]))
+    else:
+        facts.append(("measures", [extra, ("only when it is named", DIM)]))
     if engine.note:
         facts.append(("note", [(engine.note, WARN)]))
     return facts

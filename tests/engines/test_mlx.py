@@ -16,7 +16,7 @@ from npumark.engines import mlx_probe
 from npumark.engines.base import Engine, LoadRequest
 from npumark.engines.mlx import Mlx, ran
 from npumark.engines.number_probe import Verdict
-from npumark.errors import EngineError, Unsupported, WrongDevice
+from npumark.errors import EngineError, PackError, Unsupported, WrongDevice
 from npumark.pack.manifest import TensorSpec
 from tests.engines.conftest import Chain
 from tests.engines.fake_mlx import METAL, Device, FakeMlx, cuda
@@ -108,6 +108,7 @@ def test_a_cpu_is_measured_by_default_on_a_mac_alone(
     monkeypatch.setattr(sys, "platform", "linux")
     cpu = engine().probe({})[-1]
     assert cpu.variants == ()
+    assert "slowly" in (cpu.note or "")
     assert cpu.extra_variants == ("mlx-fp16", "mlx-bf16", "mlx-w8", "mlx-w4")
     monkeypatch.setattr(sys, "platform", "darwin")
     assert engine().probe({})[-1].variants == ("mlx-fp16",)
@@ -294,6 +295,18 @@ def test_an_encoding_or_graph_of_others_is_refused(install: Install, chain: Chai
         engine().load(replace(request(chain), encoding="int8-u8s8"))
     with pytest.raises(Unsupported, match=r"does not read fp32\.onnx"):
         engine().load(chain.request("mlx-gpu", "fp32"))
+
+
+def test_a_missing_weight_file_is_the_pack_s_fault(
+    install: Install, chain: Chain, tmp_path: Path
+) -> None:
+    install(FakeMlx(gpus=[METAL]))
+    asked = request(chain)
+    graph = tmp_path / "peak-16x256x3" / "program.json"
+    graph.parent.mkdir()
+    graph.write_bytes(asked.graph.read_bytes())
+    with pytest.raises(PackError, match=r"fp16\.weights cannot be read"):
+        engine().load(replace(asked, graph=graph))
 
 
 def test_a_layout_that_the_function_has_not_is_refused(install: Install, chain: Chain) -> None:

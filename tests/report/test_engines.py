@@ -135,6 +135,13 @@ def test_nothing_that_can_be_measured_is_said() -> None:
     assert "ort: the worker died: SIGABRT" in text
 
 
+def test_an_engine_that_is_measured_only_when_it_is_named_says_so() -> None:
+    slow = info("mlx-cpu", "MLX", variants=(), extra_variants=("mlx-fp16", "mlx-w8"))
+    text = render_engines(survey((slow, "cpu")), Page(width=80))
+    assert "    measures  mlx-fp16, mlx-w8  only when it is named\n" in text
+    assert "nothing" not in text
+
+
 def test_an_identity_in_doubt_is_said() -> None:
     odd = processor("dgpu-3", "dGPU", "NVIDIA RTX 4070", 3, identity="a may be any of them")
     found = survey((info("ort-webgpu-gpu"), "dgpu-3"))
