@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -70,3 +71,9 @@ def test_every_shipped_file_is_in_the_manifest() -> None:
 def test_unknown_arguments_are_refused() -> None:
     with pytest.raises(SystemExit):
         build_pack.main(["merge", "--wrong"])
+
+
+@pytest.mark.parametrize("part", build_pack.FORMATS)
+def test_every_part_has_what_builds_it(part: str) -> None:
+    assert find_spec(f"workloads.{part}_build") is not None
+    assert build_pack.part_path(part).is_file()

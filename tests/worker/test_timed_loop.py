@@ -224,3 +224,26 @@ TIMING = TimingOptions(
     timed_checks=4,
     timed_check_min_snr_db=60.0,
 )
+
+
+def test_outputs_that_each_call_replaces_are_copied_as_they_are_then(
+    timing: TimingOptions,
+) -> None:
+    buffer, outputs, now = np.zeros(3), [np.zeros(3)], [0]
+
+    def step() -> None:
+        now[0] += 1_000_000
+        outputs[0] = buffer * 2
+
+    loop = run_timed(
+        step,
+        [buffer],
+        outputs,
+        [(np.full(3, float(i)),) for i in range(3)],
+        timing,
+        seed=1,
+        fastest_ns=1_000_000,
+        clock=lambda: now[0],
+    )
+    assert len(loop.checks) == timing.timed_checks
+    assert all((c.outputs[0] == 2.0 * c.sample).all() for c in loop.checks)
