@@ -216,24 +216,24 @@ def test_environments_of_the_tests_are_installed_by_npumark_itself(
         environment("ggml", "installed"),
         environment("qnn", "outdated"),
         environment("mlx", here=False),
-        environment("litert"),
+        environment("webgpu"),
     ]
     assert dev.main(["test"]) == 0
     asked = [c[1:] for c in children.ran if "engines" in c and "--json" not in c]
     assert asked == [
         ["-m", "npumark", "engines", "install", "qnn"],
-        ["-m", "npumark", "engines", "install", "litert"],
+        ["-m", "npumark", "engines", "install", "webgpu"],
     ]
     assert children.env["NPUMARK_ENGINES"] == str(tmp_path / ".venv-engines")
     assert children.env["NPUMARK_HOME"] == str(tmp_path / ".venv-engines" / ".home")
     said = capsys.readouterr().out
-    assert "not for this platform, their tests skip: ort-openvino, webgpu, mlx" in said
+    assert "not for this platform, their tests skip: ort-openvino, mlx" in said
 
 
 @pytest.mark.parametrize(
     ("status", "asked", "words"),
     [
-        (2, ["qnn", "litert"], "qnn could not be installed (see above); its tests skip"),
+        (2, ["qnn", "mlx"], "qnn could not be installed (see above); its tests skip"),
         (6, ["qnn"], "no network: qnn and what follows is left out, its tests skip"),
     ],
 )
@@ -245,7 +245,7 @@ def test_an_environment_that_cannot_be_had_fails_nothing(
     asked: list[str],
     words: str,
 ) -> None:
-    children.environments = [environment("qnn"), environment("litert")]
+    children.environments = [environment("qnn"), environment("mlx")]
     children.status = lambda c: status if "engines" in c and "--json" not in c else 0
     assert dev.main(["test"]) == 0
     assert [c[-1] for c in children.ran if "engines" in c and "--json" not in c] == asked
