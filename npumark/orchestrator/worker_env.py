@@ -17,7 +17,17 @@ import npumark
 MARKER = "NPUMARK_WORKER"
 """Names the attempt a process belongs to: inherited, so that it finds escaped descendants."""
 
-_REMOVED_PREFIXES = ("PYTHON", "OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS_", "VECLIB_", "BLIS_")
+_REMOVED_PREFIXES = (
+    "PYTHON",
+    "OMP_",
+    "GOMP_",
+    "KMP_",
+    "MKL_",
+    "OPENBLAS_",
+    "VECLIB_",
+    "BLIS_",
+    "MLX_",
+)
 _REMOVED = frozenset(
     {"GOTO_NUM_THREADS", "NUMEXPR_NUM_THREADS", "TBB_NUM_THREADS", "NUMEXPR_MAX_THREADS"}
 )

@@ -18,6 +18,7 @@ BASE = {
     "OMP_NUM_THREADS": "1",
     "mkl_num_threads": "1",
     "KMP_AFFINITY": "none",
+    "MLX_DISABLE_COMPILE": "1",
     "CUDA_VISIBLE_DEVICES": "1",
     "LD_PRELOAD": "lib.so",
 }
@@ -34,6 +35,7 @@ def test_what_bends_a_measurement_is_removed_and_named() -> None:
     facts = environment_facts(BASE)
     assert facts["removed"] == [
         "KMP_AFFINITY",
+        "MLX_DISABLE_COMPILE",
         "OMP_NUM_THREADS",
         "PYTHONPATH",
         "PYTHONSTARTUP",
