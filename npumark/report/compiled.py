@@ -52,8 +52,11 @@ def _row(entry: Entry, made: Sequence[Preparation]) -> Row:
     compile_ns = [p.compile_ns for p in made if p.compile_ns is not None]
     compile_ns += [a.cache.compile_ns for a in entry.attempts if a.cache and a.cache.compile_ns]
     load_ns = [a.measurement.load_ns for a in entry.attempts if a.measurement and _loaded(a)]
-    last = made[-1]
+    last, states = made[-1], [p.state for p in made]
     state = "not prepared" if last.state is None else _STATES[last.state]
+    if last.state == "reused":
+        # A run that was resumed finds what it compiled itself.
+        state = next((_STATES[s] for s in ("rebuilt", "built") if s in states), state)
     cells: tuple[Part, ...] = (
         f"{entry.workload} · {entry.variant}",
         duration(max(compile_ns) / _NS) if compile_ns else DASH,

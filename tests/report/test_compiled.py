@@ -114,6 +114,11 @@ def test_an_attempt_that_compiled_says_why_and_its_load_is_not_one(
     assert "attempt 2: a.bin was changed" in text
 
 
+def test_a_resumed_run_compiled_what_it_finds(shown: Callable[..., str]) -> None:
+    made = [prepared("built", compile_ns=10**9, bytes=9), prepared("reused", before=2, bytes=9)]
+    assert "compiled in this run" in section(shown(made, []))
+
+
 def test_a_model_that_is_not_kept_says_why(shown: Callable[..., str]) -> None:
     why = "it was compiled and does not load: the worker died: SIGSEGV"
     text = section(shown([prepared("unkept", compile_ns=10**9, why=why)], []))
