@@ -131,7 +131,7 @@ def _judged(
 
     mx.set_default_device(mx.cpu)
     entry = variant(program, encoding, validated=False)
-    inputs, outputs = _specs(entry["inputs"]), _specs(entry["outputs"])
+    inputs, outputs = specs(entry["inputs"]), specs(entry["outputs"])
     builder = Builder(program, root, encoding)
     if max(x.shape[-1] for x in program.inputs) > _SMALL or workload.kind == "network":
         unpack(builder)
@@ -162,7 +162,8 @@ def unpack(builder: Builder) -> None:
             builder.weights[name] = mx.contiguous(value.T)
 
 
-def _specs(entries: Sequence[Document]) -> tuple[TensorSpec, ...]:
+def specs(entries: Sequence[Document]) -> tuple[TensorSpec, ...]:
+    """Return the tensors that a variant's entry describes."""
     return tuple(
         TensorSpec(e["name"], e["dtype"], tuple(e["shape"]), tuple(e.get("perm", ())))
         for e in entries

@@ -8,7 +8,7 @@ from npumark.pack.manifest import Manifest
 
 SUITE_NAME: Final = "npumark-open"
 SUITE_VERSION: Final = "1.0.0"
-PINNED_MANIFEST_SHA256: Final = "52275052f05dab09e0f211d842696f1830e2e8567b6127a8bf737856ccb72b38"
+PINNED_MANIFEST_SHA256: Final = "748b1c0988e1ff759c46690e8ec763b3930a0e43b4f7cf525996ce8bb526bef9"
 
 
 def is_pinned(manifest: Manifest) -> bool:
