@@ -21,7 +21,6 @@ HOME_VARIABLE = "NPUMARK_HOME"
 ENGINES_VARIABLE = "NPUMARK_ENGINES"
 
 _APP = "npumark"
-_HINT = f"Make it writable, or set {HOME_VARIABLE} to a folder that is."
 
 
 def home() -> Path | None:
@@ -95,15 +94,25 @@ def make(folder: Path) -> Path:
 
 def unwritable(place: Path, fault: OSError) -> SetupError:
     """Return the error that tells a user why ``place`` cannot be written to."""
+    variable = _chosen_by(place)
+    hint = f"Make it writable, or set {variable} to a folder that is."
     if fault.errno in {errno.ENOSPC, errno.EDQUOT}:
         return SetupError(
             f"no space left while writing to {place}",
-            f"Free some space, or set {HOME_VARIABLE} to a folder on another disk.",
+            f"Free some space, or set {variable} to a folder on another disk.",
         )
     if fault.errno == errno.EROFS:
-        return SetupError(f"{place} is on a read-only file system", _HINT)
+        return SetupError(f"{place} is on a read-only file system", hint)
     if fault.errno in {errno.EACCES, errno.EPERM}:
-        return SetupError(f"there is no permission to write to {place}", _HINT)
+        return SetupError(f"there is no permission to write to {place}", hint)
     if fault.errno in {errno.EEXIST, errno.ENOTDIR}:
-        return SetupError(f"{place} cannot be a folder: a file is in the way", _HINT)
-    return SetupError(f"{place} cannot be written to: {fault.strerror or fault}", _HINT)
+        return SetupError(f"{place} cannot be a folder: a file is in the way", hint)
+    return SetupError(f"{place} cannot be written to: {fault.strerror or fault}", hint)
+
+
+def _chosen_by(place: Path) -> str:
+    """Return the variable that decides where ``place`` lies."""
+    engines = _named_by(ENGINES_VARIABLE)
+    if engines is not None and place.is_relative_to(engines):
+        return ENGINES_VARIABLE
+    return HOME_VARIABLE

@@ -77,3 +77,17 @@ def test_a_user_without_a_home_is_told_what_to_set(
         with pytest.raises(SetupError, match="no home folder") as told:
             place()
         assert "NPUMARK_HOME" in (told.value.hint or "")
+
+
+def test_engines_lie_in_the_data_unless_a_variable_names_their_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NPUMARK_HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("NPUMARK_ENGINES", raising=False)
+    assert paths.engines_dir() == tmp_path / "home" / "data" / "engines"
+    full = OSError(errno.ENOSPC, "full")
+    assert "NPUMARK_HOME" in (paths.unwritable(tmp_path / "engines", full).hint or "")
+    monkeypatch.setenv("NPUMARK_ENGINES", str(tmp_path / "engines"))
+    assert paths.engines_dir() == tmp_path / "engines"
+    assert "NPUMARK_ENGINES" in (paths.unwritable(tmp_path / "engines" / "x", full).hint or "")
+    assert "NPUMARK_HOME" in (paths.unwritable(tmp_path / "home", full).hint or "")

@@ -7,6 +7,7 @@ that was there before, or none. A run never comes here: it installs nothing.
 
 from __future__ import annotations
 
+import errno
 import os
 import platform
 import shutil
@@ -41,6 +42,8 @@ from npumark.orchestrator.survey import environment_runtimes
 from npumark.policy import load_policy
 
 _REMOVING = ".old-"
+_ROOM_FOR_PIP = 32 << 20
+"""An environment with nothing but pip in it takes some 20 MB."""
 
 PLATFORM_NAMES = {
     "linux-x86_64": "Linux on x86-64",
@@ -174,13 +177,19 @@ def _venv(folder: Path, marker: str) -> None:
         pip.run((sys.executable, "-I", "-m", "venv", str(folder)), marker, lambda _: None)
     except pip.PipFailed as fault:
         said = "\n".join(fault.lines)
-        if "ensurepip" in said or "No module named" in said:
+        if "ensurepip is not available" in said or "No module named" in said:
             raise SetupError(
                 "this Python cannot make environments: its venv or ensurepip module is missing",
                 "Install it (on Debian and Ubuntu: apt install python3-venv), or install npumark "
                 "with another Python.",
             ) from fault
-        raise pip.explain(fault.lines) from fault
+        # It does not say so where it fails for lack of space.
+        if shutil.disk_usage(folder.parent).free < _ROOM_FOR_PIP:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from fault
+        raise SetupError(
+            f"this Python's venv failed: {' '.join(fault.lines[-1:])[:300] or 'it wrote nothing'}",
+            "Install npumark with another Python, or look whether this one is whole.",
+        ) from fault
 
 
 def _put_away(place: Path, root: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -278,7 +279,7 @@ def test_only_environments_are_removed(home: Path, name: str) -> None:
 @pytest.mark.parametrize(
     "body",
     [
-        "raise SystemExit('Error: Command ... ensurepip --upgrade ... returned non-zero')",
+        "raise SystemExit('not created successfully because ensurepip is not available.')",
         "raise SystemExit(\"No module named 'venv'\")",
     ],
 )
@@ -293,6 +294,27 @@ def test_a_python_without_venv_is_one_sentence(
         install("stub", lambda _: None)
     assert "python3-venv" in (told.value.hint or "")
     assert engines(home) == []
+
+
+@pytest.mark.parametrize(
+    ("free", "words"),
+    [
+        (1 << 20, "no space left while writing to"),
+        (1 << 40, "this Python's venv failed: Error: Com"),
+    ],
+)
+def test_a_venv_that_fails_for_lack_of_space_is_told_so(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free: int, words: str
+) -> None:
+    """venv keeps to itself what ensurepip says."""
+    stub = tmp_path / "python"
+    stub.write_text(f"#!{sys.executable}\nraise SystemExit('Error: Command ensurepip failed')\n")
+    stub.chmod(0o755)
+    monkeypatch.setattr(installing.sys, "executable", str(stub))
+    usage = type(shutil.disk_usage(tmp_path))(1 << 41, (1 << 41) - free, free)
+    monkeypatch.setattr(installing.shutil, "disk_usage", lambda _: usage)
+    with pytest.raises(SetupError, match=words):
+        install("stub", lambda _: None)
 
 
 def test_a_run_has_no_way_to_install() -> None:
