@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from npumark.engines.coreml_program import ENCODINGS, Encoding, write_package
+from npumark.engines.coreml_program import ENCODINGS, Encoding, lopsided, write_package
 from npumark.gates.judge import judge
 from npumark.gates.metrics import accumulator
 from npumark.pack import recipes
@@ -42,26 +42,29 @@ Document = dict[str, Any]
 def main(argv: Sequence[str]) -> int:
     """Write, run and judge every variant; write the part and the measures."""
     parser = argparse.ArgumentParser(prog="build_pack.py coreml", description=__doc__)
-    parser.add_argument("--only", action="append", help="rebuild this workload (may be repeated)")
-    only = parser.parse_args(argv).only
+    parser.add_argument(
+        "--missing", action="store_true", help="measure only what has no kept measures"
+    )
+    kept: dict[str, dict[str, Run]] = {}
+    if parser.parse_args(argv).missing:
+        kept = _read(MEASURES_FILE)
     manifest = base_manifest()
-    variants: dict[str, list[Document]] = _read(PART).get("variants", {}) if only else {}
-    measured: dict[str, dict[str, Run]] = _read(MEASURES_FILE) if only else {}
+    variants: dict[str, list[Document]] = {}
+    measured: dict[str, dict[str, Run]] = {}
     with tempfile.TemporaryDirectory(prefix="npumark-coreml-") as temporary:
         pack = Pack(manifest, Path(temporary))
         for workload in with_programs(manifest):
-            if only and workload.id not in only:
-                continue
             program = load_program(pack.file(f"{workload.id}/{PROGRAM}"))
-            runs = {e.id: measure(pack, workload, program, e) for e in ENCODINGS.values()}
-            measured[workload.id] = {name: _rounded(run) for name, run in runs.items()}
-            variants[workload.id] = [
-                _variant(program, e, passed=passes(workload, runs[e.id]))
-                for e in ENCODINGS.values()
-            ]
-            for name, run in runs.items():
+            runs = measured[workload.id] = {}
+            documents = variants[workload.id] = []
+            for encoding in encodings(program):
+                run = kept.get(workload.id, {}).get(encoding.id)
+                run = _rounded(run or measure(pack, workload, program, encoding))
+                runs[encoding.id] = run
+                passed = passes(workload, run)
+                documents.append(variant_document(program, encoding, passed=passed))
                 told = ", ".join(f"{k} {v:.5g}" for k, v in run.items() if v is not None)
-                print(f"{workload.id} {name}: {told}", flush=True)
+                print(f"{workload.id} {encoding.id}: {told}", flush=True)
     _write(PART, {"files": [], "variants": variants})
     _write(MEASURES_FILE, dict(sorted(measured.items())))
     return 0
@@ -79,6 +82,11 @@ def base_manifest() -> Manifest:
 def with_programs(manifest: Manifest) -> list[Workload]:
     """Return the workloads that have a program: all but the large chain."""
     return [w for w in manifest.workloads.values() if f"{w.id}/{PROGRAM}" in manifest.files]
+
+
+def encodings(program: Program) -> list[Encoding]:
+    """Return the encodings of a workload: the affine one only where symmetric ranges are poor."""
+    return [e for e in ENCODINGS.values() if not e.affine or lopsided(program)]
 
 
 class Pack:
@@ -129,7 +137,9 @@ def judged(
     for tensor in (*workload.eval.inputs, *workload.eval.references, *workload.eval.mu):
         pack.file(tensor.file)
     chosen = list(range(workload.eval.n)) if samples is None else list(samples)
-    specs = variant_from(_variant(program, next(iter(ENCODINGS.values())), passed=False)).inputs
+    specs = variant_from(
+        variant_document(program, next(iter(ENCODINGS.values())), passed=False)
+    ).inputs
     inputs = load_inputs(pack.root, workload.eval, specs)
     references = [np.asarray(r)[chosen] for r in load_references(pack.root, workload.eval)]
     told = accumulator(
@@ -151,7 +161,8 @@ def passes(workload: Workload, run: Run) -> bool:
     return judge(run, workload.gates["standard"]).passed
 
 
-def _variant(program: Program, encoding: Encoding, *, passed: bool) -> Document:
+def variant_document(program: Program, encoding: Encoding, *, passed: bool) -> Document:
+    """Return the manifest's entry of one variant."""
     path = f"{program.workload}/{PROGRAM}"
     kinds = {"float": "float16", "int64": "int32"}
     shapes = program.shapes()

@@ -549,7 +549,9 @@ PROVIDERS: tuple[Provider, ...] = (
         platforms=MACOS,
         roles=("NPU", "iGPU", "dGPU", "CPU"),
         id_suffixes={"NPU": "ane", "CPU": "cpu", **_GPU},
-        variants_by_role=dict.fromkeys(_COREML, ("coreml-fp16", "coreml-int8")),
+        variants_by_role=dict.fromkeys(
+            _COREML, ("coreml-fp16", "coreml-int8", "coreml-int8-affine")
+        ),
         extra_variants_by_role=dict.fromkeys(_COREML, ("coreml-lut4",)),
         makers=("Apple",),
         accelerates="FP16, A8W8 and 4-bit palettes on the Neural Engine",

@@ -37,8 +37,8 @@ _T = TypeVar("_T")
 _UNITS: dict[Kind, Units] = {"NPU": "CPU_AND_NE", "GPU": "CPU_AND_GPU", "CPU": "CPU_ONLY"}
 
 _UNTOLD = {
-    "coreml-int8": "Core ML does not tell whether it multiplies 8-bit operands as integers",
-    "coreml-lut4": "Core ML does not tell whether it keeps 4-bit weights or unpacks them at load",
+    "INT8": "Core ML does not tell whether it multiplies 8-bit operands as integers",
+    "INT4": "Core ML does not tell whether it keeps 4-bit weights or unpacks them at load",
 }
 
 
@@ -166,8 +166,8 @@ class CoreMlSession(Session):
         return self._bound
 
     def _precision(self) -> tuple[str | None, str | None]:
-        if self._request.encoding in _UNTOLD:
-            return None, _UNTOLD[self._request.encoding]
+        if self._request.format in _UNTOLD:
+            return None, _UNTOLD[self._request.format]
         try:
             found = number_format(self._native, self._target.units, self._target.gpu)
         except EngineError as fault:

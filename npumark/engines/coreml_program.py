@@ -10,6 +10,9 @@ Three encodings, all with float16 inputs and outputs (token ids and masks are in
   makes by default, and what the models were made with for which Apple's guide shows the gain.
   Pairs of quantise and dequantise stand before the operations that coremltools pairs: products,
   convolutions, sums and pools; everything else stays float16, as do biases.
+- ``coreml-int8-affine``: the same, but activations keep their calibrated zero points. It exists
+  where a range is lopsided (hard swish reaches down to -0.375 and far up), so that a symmetric one
+  leaves half of its steps unused. Which of the two a device runs faster is for it to show.
 - ``coreml-lut4``: weights as 4-bit indices into tables (:mod:`npumark.engines.coreml_palette`),
   activations float16.
 
@@ -55,6 +58,7 @@ class Encoding:
     target: str
     macos: str
     eight_bits: bool = False
+    affine: bool = False
     palette: bool = False
 
 
@@ -63,6 +67,7 @@ ENCODINGS = {
     for encoding in (
         Encoding("coreml-fp16", "FP16", "fp16", "iOS17", "14"),
         Encoding("coreml-int8", "INT8", "int8", "iOS17", "14", eight_bits=True),
+        Encoding("coreml-int8-affine", "INT8", "int8", "iOS17", "14", eight_bits=True, affine=True),
         Encoding("coreml-lut4", "INT4", "fp16", "iOS18", "15", palette=True),
     )
 }
@@ -72,6 +77,9 @@ EIGHT_BIT_OPS = frozenset({"conv", "dense", "add", "max_pool"})
 
 _SMALLEST_STEP = float(np.finfo(np.float16).tiny)
 """Scales are float16; below this they would lose bits, and at zero every weight with them."""
+
+_WASTEFUL = 1.5
+"""A symmetric range whose steps are this many times larger has lost a good half bit."""
 
 _SMALLEST_EPSILON = 1e-7
 """What coremltools' converter puts in place of a smaller one, which float16 would make zero."""
@@ -151,15 +159,25 @@ def mil_program(program: Program, weights: Mapping[str, Array], encoding: Encodi
     return made
 
 
-def symmetric(found: Range) -> tuple[np.float16, np.uint8]:
-    """Return (scale, zero point) that hold a calibrated range symmetrically, zero point 0 or 128.
+def symmetric(found: Range) -> Range:
+    """Return the narrowest range that contains a calibrated one and is symmetric: zero point 128,
+    or 0 where the calibrated one has no negative values."""
+    if found.zero == 0:
+        return found
+    return Range(found.scale * max(found.zero / 128, (255 - found.zero) / 127), 128)
 
-    A range without negative values keeps its scale; another becomes the narrowest symmetric
-    one that contains it.
-    """
-    steps = 1.0 if found.zero == 0 else max(found.zero / 128, (255 - found.zero) / 127)
-    scale = np.float16(max(found.scale * steps, _SMALLEST_STEP))
-    return scale, np.uint8(0 if found.zero == 0 else 128)
+
+def lopsided(program: Program) -> bool:
+    """Say whether a range that a program reads in 8 bits wastes its steps when it is symmetric."""
+    read = {
+        tensor
+        for node in program.nodes
+        if node.op in EIGHT_BIT_OPS
+        for tensor in node.inputs
+        if program.reads_8_bits(node, tensor)
+    }
+    ranges = [program.activations[tensor] for tensor in read]
+    return any(symmetric(r).scale > _WASTEFUL * r.scale for r in ranges)
 
 
 def rounds_output(program: Program, encoding: Encoding, tensor: str) -> bool:
@@ -232,7 +250,10 @@ class _Writer:
 
     def round(self, tensor: str, name: str) -> Any:
         """Return a tensor through 8 bits and back, under ``name``."""
-        scale, zero = symmetric(self.program.activations[tensor])
+        found = self.program.activations[tensor]
+        found = found if self.encoding.affine else symmetric(found)
+        scale = np.float16(max(found.scale, _SMALLEST_STEP))
+        zero = np.uint8(found.zero)
         q = self.mb.quantize(
             input=self.tensors[tensor],
             scale=scale,
