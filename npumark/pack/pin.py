@@ -8,7 +8,7 @@ from npumark.pack.manifest import Manifest
 
 SUITE_NAME: Final = "npumark-open"
 SUITE_VERSION: Final = "1.0.0"
-PINNED_MANIFEST_SHA256: Final = "748b1c0988e1ff759c46690e8ec763b3930a0e43b4f7cf525996ce8bb526bef9"
+PINNED_MANIFEST_SHA256: Final = "7aed21f56a5d660758eaca8b124977f77bbe760dbf7adceb1c3d7ca76a652e53"
 
 
 def is_pinned(manifest: Manifest) -> bool:
