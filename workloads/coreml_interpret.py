@@ -151,7 +151,7 @@ def _conv(_: Any, v: Value) -> Array:
 
 
 def _linear(_: Any, v: Value) -> Array:
-    y = v("x") @ v("weight").T
+    y: Array = v("x") @ v("weight").T
     return y if v("bias") is None else y + v("bias")
 
 
@@ -195,7 +195,7 @@ def _softmax(_: Any, v: Value) -> Array:
 def _erf(x: Array) -> Array:
     """Return erf(x) within 1.5e-7 (Abramowitz and Stegun 7.1.26): far below float16's step."""
     t = 1 / (1 + np.float32(0.3275911) * np.abs(x))
-    series = np.float32(0)
+    series: Array = np.zeros((), np.float32)
     for factor in (1.061405429, -1.453152027, 1.421413741, -0.284496736, 0.254829592):
         series = (series + np.float32(factor)) * t
     return np.asarray(np.copysign(1 - series * np.exp(-x * x), x))

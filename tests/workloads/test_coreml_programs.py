@@ -116,16 +116,25 @@ def test_a_program_multiplies_as_often_as_its_definition(
 def test_inputs_and_outputs_are_those_of_the_manifest(
     pack: Pack, workload: str, encoding: str, tmp_path: Path
 ) -> None:
+    import coremltools
     from coremltools.converters.mil.mil import types
 
     part = json.loads(PART.read_text())["variants"][workload]
     variant = variant_from(next(v for v in part if v["id"] == encoding))
-    main = load_mil(written(pack, workload, encoding, tmp_path)).functions["main"]
+    package = written(pack, workload, encoding, tmp_path)
+    main = load_mil(package).functions["main"]
     kinds = {types.fp16: "float16", types.int32: "int32"}
     inputs = [(x.name, kinds[x.dtype], x.shape) for x in main.inputs.values()]
     assert inputs == [(s.name, s.dtype, s.shape) for s in variant.inputs]
     outputs = {(y.name, kinds[y.dtype], y.shape) for y in main.outputs}
     assert outputs == {(s.name, s.dtype, s.shape) for s in variant.outputs}
+    told = coremltools.utils.load_spec(str(package)).description
+    numbers = {"float16": 65552, "int32": 131104}
+    for features, specs in ((told.input, variant.inputs), (told.output, variant.outputs)):
+        found = {f.name: f.type.multiArrayType for f in features}
+        assert {n: (t.dataType, tuple(t.shape)) for n, t in found.items()} == {
+            s.name: (numbers[s.dtype], s.shape) for s in specs
+        }
 
 
 def test_weights_lie_as_the_encoding_says(pack: Pack, tmp_path: Path) -> None:
