@@ -170,7 +170,7 @@ PROVIDERS: tuple[Provider, ...] = (
         derived_from={"bf16": "fp32"},
         makers=("Intel",),
         accelerates="FP32, BF16 and INT8 on a CPU; FP16 and INT8 on GPUs and NPUs",
-        cache="folder",
+        cache="ep-context",
         placement="graph assignment, profile, and the primitives that OpenVINO names in it; on a "
         "GPU or NPU concluded, not proved",
         needs="Intel's driver for the GPU or NPU",
@@ -391,7 +391,7 @@ PROVIDERS: tuple[Provider, ...] = (
         derived_from={"bf16": "fp32"},
         makers=("AMD",),
         accelerates="A8W8 and BF16 on AMD's NPUs",
-        cache="folder",
+        cache="ep-context",
         placement="graph assignment and profile; concluded, as it does not tell on which device "
         "its part ran",
         needs="AMD's Ryzen AI software, or Windows ML",

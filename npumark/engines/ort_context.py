@@ -5,6 +5,9 @@ partition, and the compiled code beside it. It is written with ``ep.context_embe
 code in a file of its own: providers map it into memory, it has no limit of 2 GB, and the sidecar
 hashes it like everything else. The names in the graph lead nowhere but into its own folder.
 
+A provider that compiles to such a graph may keep files of its own beside it, and one that does
+not write it may keep those alone: both lie in the same folder.
+
 The graph assignment of a session that loads such a graph shows EPContext nodes alone. Which
 operators they stand for is known when it is compiled, and is kept with it (``FACT``).
 """
@@ -63,21 +66,24 @@ def compiled_nodes(request: LoadRequest) -> tuple[tuple[str, str, str], ...] | N
 
 def _through_context(graph: Path, cache: ModelCache, build: Build, *, apart: bool) -> Any:
     def load(folder: Path | None) -> Any:
-        return build(graph if folder is None else folder / CONTEXT, None, {})
+        context = None if folder is None else folder / CONTEXT
+        return build(context if context is not None and context.is_file() else graph, folder, {})
 
     def compile_into(folder: Path) -> Mapping[str, Any]:
         session = build(
             graph,
-            None,
+            folder,
             {
                 "ep.context_enable": "1",
                 "ep.context_file_path": str(folder / CONTEXT),
                 "ep.context_embed_mode": EMBED_MODE,
             },
         )
-        if not (folder / CONTEXT).is_file():
+        if (folder / CONTEXT).is_file():
+            return {FACT: _assigned(session)}
+        if not any(folder.iterdir()):
             raise EngineError("the provider wrote no EPContext graph")
-        return {FACT: _assigned(session)}
+        return {}  # it has files of its own, and finds them again when it loads the graph
 
     if apart:
         return load(cache.verified())

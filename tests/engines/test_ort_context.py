@@ -35,9 +35,11 @@ class Opened:
 
 @dataclass
 class Provider:
-    """Compiles to an EPContext graph, or into a folder of its own; ``breaks`` at loading one."""
+    """Compiles to an EPContext graph (``contexts``), or ``fills`` a folder; ``breaks`` at loading
+    the former."""
 
     contexts: bool = True
+    fills: bool = False
     breaks: bool = False
     compiled: int = 0
     folders: list[Path | None] = field(default_factory=list)
@@ -55,8 +57,8 @@ class Provider:
                 path = Path(config["ep.context_file_path"])
                 path.write_bytes(b"compiled " + graph.read_bytes())
                 path.with_name("context_p.bin").write_bytes(b"code")
-        if cache is not None and not (cache / "engine").exists():
-            self.compiled += 1
+        if self.fills and cache is not None and not (cache / "engine").exists():
+            self.compiled += "ep.context_enable" not in config
             (cache / "engine").write_bytes(graph.read_bytes())
         return Opened(graph, [("P", "MatMul", "mm0"), ("CPU", "Hardmax", "h")])
 
@@ -118,6 +120,26 @@ def test_a_provider_that_writes_no_context_runs_the_graph_itself(request_: LoadR
     assert compiled_nodes(request_) is None
 
 
+def test_a_provider_that_fills_its_folder_instead_keeps_that(request_: LoadRequest) -> None:
+    provider = Provider(contexts=False, fills=True)
+    asked = [again(request_) for _ in range(2)]
+    for each in asked:
+        assert open_cached(each, "ep-context", provider.build, {}).contents == GRAPH
+    assert [state(each) for each in asked] == ["built", "reused"]
+    assert provider.compiled == 1
+    assert compiled_nodes(asked[1]) is None
+
+
+def test_a_provider_that_does_both_keeps_both(request_: LoadRequest) -> None:
+    provider = Provider(fills=True)
+    for made in ("built", "reused"):
+        asked = again(request_)
+        session = open_cached(asked, "ep-context", provider.build, {})
+        assert (session.name, state(asked)) == (CONTEXT, made)
+    assert provider.folders[-1] is not None
+    assert {p.name for p in provider.folders[-1].iterdir()} == {CONTEXT, "context_p.bin", "engine"}
+
+
 def test_a_context_that_does_not_load_runs_the_graph_itself(request_: LoadRequest) -> None:
     session = open_cached(request_, "ep-context", Provider(breaks=True).build, {})
     assert (session.contents, state(request_)) == (GRAPH, "unkept")
@@ -136,7 +158,7 @@ def test_a_context_that_no_longer_loads_is_compiled_again(request_: LoadRequest)
 
 @pytest.mark.parametrize("kind", ["ep-context", "folder"])
 def test_other_options_compile_again(request_: LoadRequest, kind: Any) -> None:
-    provider = Provider()
+    provider = Provider(fills=kind == "folder")
     open_cached(request_, kind, provider.build, {"options": {"soc": "60"}})
     later = again(request_)
     open_cached(later, kind, provider.build, {"options": {"soc": "88"}})
@@ -144,7 +166,7 @@ def test_other_options_compile_again(request_: LoadRequest, kind: Any) -> None:
 
 
 def test_a_folder_is_the_providers_own_to_fill(request_: LoadRequest) -> None:
-    provider = Provider()
+    provider = Provider(fills=True)
     for made in (1, 1):
         asked = again(request_)
         assert open_cached(asked, "folder", provider.build, {}).contents == GRAPH
@@ -155,7 +177,7 @@ def test_a_folder_is_the_providers_own_to_fill(request_: LoadRequest) -> None:
 
 @pytest.mark.parametrize("kind", ["ep-context", "folder"])
 def test_a_session_apart_makes_nothing(request_: LoadRequest, kind: Any) -> None:
-    provider = Provider()
+    provider = Provider(fills=kind == "folder")
     session = open_cached(request_, kind, provider.build, {}, apart=True)
     assert (session.contents, provider.compiled, provider.folders) == (GRAPH, 0, [None])
     assert request_.cache_memo.use is None

@@ -1,4 +1,4 @@
-"""QNN's compiled models on its emulator: written, loaded again, and scrambled in every way.
+"""EPContext graphs of QNN (its emulator) and OpenVINO: written, loaded again, and scrambled.
 
 Every load is a worker of its own, through the product's own path. A load after damage must give
 answers that pass the gate, whatever became of the files.
@@ -24,9 +24,12 @@ from npumark.pack.manifest import Manifest, load_manifest
 from npumark.pack.materialize import materialize, workload_paths
 from npumark.policy import load_policy
 from npumark.score.planned import Planned
-from npumark.worker.protocol import EngineInfo, Job, Result
+from npumark.worker.protocol import EngineInfo, Job, Result, Stamp
 
-ENGINE = "ort-qnn-npu"
+ENGINES = {"qnn": ("ort-qnn", "ort-qnn-npu"), "ort-openvino": ("ort-openvino", "ort-openvino-cpu")}
+"""By environment: the provider and the engine. OpenVINO's cache is forced on: it keeps none for a
+CPU otherwise."""
+
 CHAIN = "peak-64x256x3"
 REF = "npumark.engines.ort:OnnxRuntime"
 POLICY = load_policy()
@@ -36,9 +39,10 @@ Work = Callable[..., Outcome]
 
 @dataclass
 class Bench:
-    """One entry of the emulator; ``found`` is its engine, as the environment's probe tells it."""
+    """One entry; ``found`` is its engine, as the environment's probe tells it."""
 
     work: Work
+    environment: str
     found: EngineInfo
     manifest: Manifest
     pack: Path
@@ -49,13 +53,14 @@ class Bench:
     def __post_init__(self) -> None:
         found = Found(self.found, Runtime("ort", REF))
         self.jobs = JobMaker(
-            self.manifest, POLICY, {ENGINE: found}, self.pack, self.cache, "run", True, 1
+            self.manifest, POLICY, {self.found.id: found}, self.pack, self.cache, "run", True, 1
         )
 
     @property
     def planned(self) -> Planned:
         graph = self.manifest.workloads[CHAIN].variant(self.variant)
-        return Planned(ENGINE, CHAIN, self.variant, self.variant, graph.format, "peak", "extra")
+        engine, variant = self.found.id, self.variant
+        return Planned(engine, CHAIN, variant, variant, graph.format, "peak", "extra")
 
     @property
     def folder(self) -> Path:
@@ -66,7 +71,7 @@ class Bench:
         return found
 
     def run(self, job: Job) -> Result:
-        outcome = self.work(job, "qnn")
+        outcome = self.work(job, self.environment)
         assert outcome.status == "ok", (outcome.why, outcome.log_tail)
         assert outcome.result is not None
         return outcome.result
@@ -74,12 +79,16 @@ class Bench:
     def prepare(self) -> Result:
         return self.run(self.jobs.prepare(self.planned, {}, {}))
 
-    def attempt(self, samples: Path) -> tuple[bool, str]:
-        """Load and run the whole eval set; say whether the gate passed, and what was done."""
-        job = self.jobs.measure(self.planned, 1, {}, samples, {})
+    def measure(self, stamps: dict[str, Stamp] | None) -> Result:
+        """Measure in a few calls, with the compiled model's stamps or, with null, without one."""
+        job = self.jobs.measure(self.planned, 1, {}, Path(), stamps)
         assert job.timing is not None
         brief = replace(job.timing, loop_s=0.0, min_iterations=1, warmup_max_s=0.0)
-        result = self.run(replace(job, timing=brief, profile_runs=1, samples_path=None))
+        return self.run(replace(job, timing=brief, profile_runs=2, samples_path=None))
+
+    def attempt(self) -> tuple[bool, str]:
+        """Load and run the whole eval set; say whether the gate passed, and what was done."""
+        result = self.measure({})
         assert result.measurement is not None
         assert result.cache is not None
         assert result.measurement.loaded_from_cache == (result.cache.state == "reused")
@@ -87,16 +96,18 @@ class Bench:
         return judge(result.measurement.measures, gate).passed, result.cache.state
 
 
-@pytest.fixture(scope="module")
-def engine(run_worker: Work) -> EngineInfo:
-    outcome = run_worker(Job("probe", REF, options={"only": ["ort-qnn"]}), "qnn")
+@pytest.fixture(scope="module", params=ENGINES)
+def engine(request: pytest.FixtureRequest, run_worker: Work) -> tuple[str, EngineInfo]:
+    """Return an environment and its engine, with its cache on."""
+    environment = str(request.param)
+    provider, name = ENGINES[environment]
+    outcome = run_worker(Job("probe", REF, options={"only": [provider]}), environment)
     assert outcome.result is not None, outcome.why
-    (found,) = (e for e in outcome.result.engines if e.id == ENGINE)
-    if not found.available:
-        pytest.skip(f"QNN's emulator does not run here: {found.reason}")
-    assert found.emulated
-    assert found.options["cache"] is True
-    return found
+    found = next((e for e in outcome.result.engines if e.id == name), None)
+    if found is None or not found.available:
+        pytest.skip(f"{name} does not run here: {found.reason if found else 'it has no device'}")
+    assert found.options["cache"] is (environment == "qnn")
+    return environment, replace(found, options={**found.options, "cache": True})
 
 
 @pytest.fixture(scope="module")
@@ -109,10 +120,10 @@ def pack(tmp_path_factory: pytest.TempPathFactory) -> tuple[Manifest, Path]:
 
 @pytest.fixture
 def bench(
-    run_worker: Work, engine: EngineInfo, pack: tuple[Manifest, Path], tmp_path: Path
+    run_worker: Work, engine: tuple[str, EngineInfo], pack: tuple[Manifest, Path], tmp_path: Path
 ) -> Callable[[str], Bench]:
     def make(variant: str) -> Bench:
-        made = Bench(run_worker, engine, *pack, tmp_path / "compiled", variant)
+        made = Bench(run_worker, *engine, *pack, tmp_path / "compiled", variant)
         built = made.prepare()
         assert built.cache is not None
         assert (built.cache.state, built.cache.why) == ("built", None)
@@ -124,7 +135,7 @@ def bench(
 
 @pytest.mark.parametrize("variant", ["int8-u8s8", "fp16"])
 def test_a_compiled_model_is_written_and_loaded_again(
-    bench: Callable[[str], Bench], variant: str, tmp_path: Path
+    bench: Callable[[str], Bench], variant: str
 ) -> None:
     made = bench(variant)
     assert made.file(CONTEXT).stat().st_size < 10_000
@@ -132,21 +143,26 @@ def test_a_compiled_model_is_written_and_loaded_again(
     assert again.cache is not None
     assert again.prepared is not None
     assert (again.cache.state, again.prepared.same_answers) == ("reused", True)
-    job = made.jobs.measure(made.planned, 1, {}, tmp_path / "s", again.cache_stamps)
-    brief = replace(job, timing=replace(job.timing, loop_s=0.0, min_iterations=1))  # type: ignore[type-var]
-    result = made.run(brief)
+    result = made.measure(again.cache_stamps)
     assert result.placement is not None
     assert result.observed is not None
     assert (result.placement.verdict, result.placement.share) == ("proved", 1.0)
+    assert result.cache_stamps == again.cache_stamps
     # The operators are those of the graph, as they were given out when it was compiled.
-    given = result.observed.details["assigned"]["QNNExecutionProvider"]
+    (given,) = result.observed.details["assigned"].values()
     assert given["MatMul"] == 3
     assert "EPContext" not in given
-    assert result.cache_stamps == again.cache_stamps
+    # What is told of a compiled model is what is told of the graph itself.
+    alone = made.measure(None)
+    assert alone.observed is not None
+    assert alone.cache is None
+    assert result.placement == alone.placement
+    assert result.observed.precision is not None
+    assert result.observed.precision == alone.observed.precision
 
 
 def test_a_scrambled_model_gives_the_right_answer(
-    bench: Callable[[str], Bench], tmp_path: Path
+    bench: Callable[[str], Bench],
 ) -> None:
     made = bench("int8-u8s8")
     draw = np.random.default_rng(7)
@@ -156,38 +172,38 @@ def test_a_scrambled_model_gives_the_right_answer(
             raw = bytearray(made.file(name).read_bytes())
             raw[place % len(raw)] ^= int(draw.integers(1, 256))
             made.file(name).write_bytes(raw)
-            assert made.attempt(tmp_path) == (True, "rebuilt")
-    assert made.attempt(tmp_path) == (True, "reused")
+            assert made.attempt() == (True, "rebuilt")
+    assert made.attempt() == (True, "reused")
 
 
 def test_a_truncated_model_gives_the_right_answer(
-    bench: Callable[[str], Bench], tmp_path: Path
+    bench: Callable[[str], Bench],
 ) -> None:
     made = bench("int8-u8s8")
     for name, keep in ((CONTEXT, 0.5), ("*.bin", 0.9), ("*.bin", 0.0)):
         raw = made.file(name).read_bytes()
         made.file(name).write_bytes(raw[: int(len(raw) * keep)])
-        assert made.attempt(tmp_path) == (True, "rebuilt")
+        assert made.attempt() == (True, "rebuilt")
 
 
 def test_a_model_of_another_version_gives_the_right_answer(
-    bench: Callable[[str], Bench], tmp_path: Path
+    bench: Callable[[str], Bench],
 ) -> None:
     made = bench("int8-u8s8")
     sidecar = (made.folder / SIDECAR).read_text()
     (made.folder / SIDECAR).write_text(sidecar.replace("npumark-compiled/1", "npumark-compiled/0"))
-    assert made.attempt(tmp_path) == (True, "rebuilt")
-    assert made.attempt(tmp_path) == (True, "reused")
+    assert made.attempt() == (True, "rebuilt")
+    assert made.attempt() == (True, "reused")
 
 
 def test_the_model_of_another_graph_gives_the_right_answer(
-    bench: Callable[[str], Bench], tmp_path: Path
+    bench: Callable[[str], Bench],
 ) -> None:
     """FP16 and INT8 are two graphs with the same names and shapes of tensors."""
     one, two = bench("int8-u8s8"), bench("fp16")
     shutil.copyfile(two.file("*.bin"), one.file("*.bin"))
-    assert one.attempt(tmp_path) == (True, "rebuilt")
+    assert one.attempt() == (True, "rebuilt")
     shutil.rmtree(one.folder)
     shutil.copytree(two.folder, one.folder)
-    assert one.attempt(tmp_path) == (True, "rebuilt")
-    assert two.attempt(tmp_path) == (True, "reused")
+    assert one.attempt() == (True, "rebuilt")
+    assert two.attempt() == (True, "reused")
