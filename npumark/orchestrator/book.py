@@ -44,6 +44,7 @@ _PACKAGES = (
     "openvino",
     "psutil",
     "pydantic",
+    "pyobjc-framework-CoreML",
     "rfc8785",
 )
 

@@ -63,7 +63,7 @@ NETWORKS = (
 )
 SAMPLES = {
     "mobilenet_v3_large": (0, 11),
-    "resnet50": (0,),
+    "resnet50": (0, 11),
     "deeplabv3_mobilenet_v3_large": (0,),
 }
 """Eval samples that stand for a set where running the whole would take minutes."""
