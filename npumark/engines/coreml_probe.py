@@ -36,6 +36,10 @@ _KINDS: tuple[tuple[Kind, Units], ...] = (
 _SHAPE = (1, 64)
 _TARGET = "iOS17"
 
+_REPEATS = 64
+"""How often the small product is repeated in one call: so small alone, Core ML would leave it to
+the CPU, and its answers would say nothing about another device."""
+
 
 @dataclass(frozen=True, slots=True)
 class NumberFormat:
@@ -83,15 +87,17 @@ def number_format(native: Native, units: Units, gpu: int | None) -> NumberFormat
         first = mb.linear(x=x, weight=_transposed(operands.u), name="t")
         return [outer, mb.linear(x=first, weight=_transposed(operands.v), name="z")]
 
-    shape = (number_probe.ROWS, number_probe.WIDTH)
+    x = np.tile(operands.x, (_REPEATS, 1))
+    shape = (x.shape[0], number_probe.WIDTH)
     with tempfile.TemporaryDirectory(prefix="npumark-probe-") as scratch:
-        compiled = _compiled(native, operands.x.shape, write, Path(scratch))
-        outputs = _run(native, compiled, units, gpu, operands.x, {"y": shape, "z": shape})
+        compiled = _compiled(native, x.shape, write, Path(scratch))
+        outputs = _run(native, compiled, units, gpu, x, {"y": shape, "z": shape})
         try:
             plan = native.plan(compiled, units, gpu)
         except EngineError:
             plan = []
-    verdict = number_probe.classify([outputs["y"], outputs["z"]], "float16")
+    answers = [outputs[name][-number_probe.ROWS :] for name in ("y", "z")]
+    verdict = number_probe.classify(answers, "float16")
     return NumberFormat(verdict.family, verdict.why, _only_device(plan))
 
 
