@@ -8,7 +8,7 @@ from npumark.pack.manifest import Manifest
 
 SUITE_NAME: Final = "npumark-open"
 SUITE_VERSION: Final = "1.0.0"
-PINNED_MANIFEST_SHA256: Final = "7aed21f56a5d660758eaca8b124977f77bbe760dbf7adceb1c3d7ca76a652e53"
+PINNED_MANIFEST_SHA256: Final = "ea08169aa9e71bd500e7f86185dfbf6c40298b9522f253bcd1d3bd77b85a17eb"
 
 
 def is_pinned(manifest: Manifest) -> bool:
