@@ -171,8 +171,8 @@ PROVIDERS: tuple[Provider, ...] = (
         makers=("Intel",),
         accelerates="FP32, BF16 and INT8 on a CPU; FP16 and INT8 on GPUs and NPUs",
         cache="ep-context",
-        placement="graph assignment, profile, and the primitives that OpenVINO names in it; on a "
-        "GPU or NPU concluded, not proved",
+        placement="graph assignment, profile, and the primitives that OpenVINO names in it: on a "
+        "GPU or NPU those named as its plug-in names them, in a model compiled for this alone",
         needs="Intel's driver for the GPU or NPU",
         traps=(
             "takes only processors whose maker is Intel",
@@ -392,11 +392,13 @@ PROVIDERS: tuple[Provider, ...] = (
         makers=("AMD",),
         accelerates="A8W8 and BF16 on AMD's NPUs",
         cache="ep-context",
-        placement="graph assignment and profile; concluded, as it does not tell on which device "
-        "its part ran",
+        placement="graph assignment and profile; Vitis AI's operator assignment report, and the "
+        "time of the operators that it runs on the CPU itself; concluded where that time cannot be "
+        "told apart",
         needs="AMD's Ryzen AI software, or Windows ML",
         traps=(
             "a driver or target that does not match leaves every operator on the CPU, silently",
+            "operators that it runs on the CPU itself are listed as the provider's all the same",
             "graphs with few convolutions may be left to the CPU",
         ),
     ),
@@ -418,8 +420,13 @@ PROVIDERS: tuple[Provider, ...] = (
         makers=("Apple",),
         accelerates="FP16 on the Neural Engine; FP32 and FP16 on the GPU and the CPU",
         cache="folder",
-        placement="graph assignment and profile; concluded, as Core ML chooses a device inside it",
-        traps=("the compute units are an upper bound: Core ML may still choose the CPU",),
+        placement="graph assignment and profile; concluded, as Core ML chooses a device inside it "
+        "and the provider only logs its plan: the engines coreml-ane and coreml-gpu are those that "
+        "count there",
+        traps=(
+            "the compute units are an upper bound: Core ML may still choose the CPU",
+            "ProfileComputePlan writes the planned devices to the log and returns them to nobody",
+        ),
     ),
     Provider(
         id="ort-mlx",

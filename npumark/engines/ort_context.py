@@ -32,6 +32,9 @@ Build = Callable[[Path, Path | None, Mapping[str, str]], Any]
 """Opens a session of a graph, with the folder that the provider may fill or null, and further
 configuration entries."""
 
+Told = Callable[[Path], Mapping[str, Any]]
+"""Returns what a provider left to read in its folder when it compiled, as facts."""
+
 
 def open_cached(
     request: LoadRequest,
@@ -40,18 +43,20 @@ def open_cached(
     settings: Mapping[str, Any],
     *,
     apart: bool = False,
+    told: Told | None = None,
 ) -> Any:
     """Return the session that ``build`` opens, through the request's compiled model if it keeps
     one.
 
     ``settings`` are what it is compiled with. A session ``apart`` (profiled or strict) opens
-    what there is and makes nothing.
+    what there is and makes nothing. ``told`` adds to the facts that are kept with an EPContext
+    graph.
     """
     cache = None if kind == "none" else model_cache(request, settings)
     if cache is None:
         return build(request.graph, None, {})
     if kind == "ep-context":
-        return _through_context(request.graph, cache, build, apart=apart)
+        return _through_context(request.graph, cache, build, apart=apart, told=told)
     if apart:
         return build(request.graph, cache.verified(), {})
     return cache.open(Recipe(lambda folder: build(request.graph, folder, {})))
@@ -64,7 +69,9 @@ def compiled_nodes(request: LoadRequest) -> tuple[tuple[str, str, str], ...] | N
     return None if nodes is None else tuple((str(p), str(o), str(n)) for p, o, n in nodes)
 
 
-def _through_context(graph: Path, cache: ModelCache, build: Build, *, apart: bool) -> Any:
+def _through_context(
+    graph: Path, cache: ModelCache, build: Build, *, apart: bool, told: Told | None
+) -> Any:
     def load(folder: Path | None) -> Any:
         context = None if folder is None else folder / CONTEXT
         return build(context if context is not None and context.is_file() else graph, folder, {})
@@ -79,11 +86,12 @@ def _through_context(graph: Path, cache: ModelCache, build: Build, *, apart: boo
                 "ep.context_embed_mode": EMBED_MODE,
             },
         )
+        facts = dict(told(folder)) if told is not None else {}
         if (folder / CONTEXT).is_file():
-            return {FACT: _assigned(session)}
+            return {FACT: _assigned(session), **facts}
         if not any(folder.iterdir()):
             raise EngineError("the provider wrote no EPContext graph")
-        return {}  # it has files of its own, and finds them again when it loads the graph
+        return facts  # it has files of its own, and finds them again when it loads the graph
 
     if apart:
         return load(cache.verified())

@@ -8,7 +8,7 @@ Three witnesses, none of which is believed alone:
   those are counted against the file;
 - the *profile* of a short run apart: time by each kernel's own provider field. Time of a kernel
   without one counts against the claim;
-- what lies beneath the provider, where it could turn to another device unseen (``_BENEATH``).
+- what lies beneath the provider, where it could turn to another device unseen (ort_beneath).
 """
 
 from __future__ import annotations
@@ -23,11 +23,14 @@ from typing import Any
 from npumark.engines.base import Array, LoadRequest
 from npumark.engines.catalogue import Provider, provider
 from npumark.engines.onnx_graph import INTEGER_PRODUCTS, PRODUCTS, OnnxGraph, read_graph
+from npumark.engines.ort_beneath import Beneath, openvino, qnn, vitisai
 from npumark.engines.ort_context import compiled_nodes
 from npumark.engines.ort_options import QNN_PROFILE
-from npumark.engines.ort_profile import Inner, Profile, read_profile
+from npumark.engines.ort_profile import Profile, read_profile
 from npumark.engines.ort_session import CPU, LISTS_ONLY_OTHERS, open_session
 from npumark.engines.qnn_profile import QnnProfile, read_qnn_profile
+from npumark.engines.vitisai_report import FACT as VITIS_FACT
+from npumark.engines.vitisai_report import VitisReport, from_fact, read_report
 from npumark.errors import EngineError, WrongDevice
 from npumark.worker.protocol import Placement
 
@@ -51,14 +54,16 @@ class AssignedNode:
 @dataclass(frozen=True, slots=True)
 class Evidence:
     """What was found out about ``runs`` calls of a graph. ``assigned`` is null, with ``unlisted``
-    saying why, where the runtime does not tell; ``qnn`` is of QNN alone, null with ``qnn_why``."""
+    saying why, where the runtime does not tell. ``qnn`` and ``vitisai`` are those providers' own
+    words, null with ``untold`` where they gave none."""
 
     profile: Profile
     graph: OnnxGraph
     assigned: tuple[AssignedNode, ...] | None
     unlisted: str | None = None
     qnn: QnnProfile | None = None
-    qnn_why: str | None = None
+    vitisai: VitisReport | None = None
+    untold: str | None = None
 
     def given(self, name: str) -> tuple[AssignedNode, ...]:
         """Return the nodes that were given to a provider."""
@@ -72,7 +77,9 @@ def collect(request: LoadRequest, row: Provider, feed: list[Array], runs: int) -
     """
     graph = read_graph(request.graph)
     with tempfile.TemporaryDirectory(prefix="npumark-", ignore_cleanup_errors=True) as folder:
-        session = open_session(request, row, profile=Path(folder) / "profile")
+        session = open_session(
+            request, row, profile=Path(folder) / "profile", fresh=_names_anew(request, row)
+        )
         assigned, why = read_assignment(session)
         if any(n.op == CONTEXT for n in assigned or ()):
             compiled = compiled_nodes(request)
@@ -83,12 +90,32 @@ def collect(request: LoadRequest, row: Provider, feed: list[Array], runs: int) -
         profile = read_profile(Path(session.end_profiling()), runs)
         del session
         found = Evidence(profile, graph, assigned, why)
-        if row.id != "ort-qnn":
-            return found
         try:
-            return replace(found, qnn=read_qnn_profile(Path(folder) / QNN_PROFILE))
+            if row.id == "ort-qnn":
+                found = replace(found, qnn=read_qnn_profile(Path(folder) / QNN_PROFILE))
+            if row.id == "ort-vitisai":
+                found = replace(found, vitisai=_vitis_report(request, Path(folder)))
         except EngineError as fault:
-            return replace(found, qnn_why=str(fault))
+            found = replace(found, untold=fault.message)
+        return found
+
+
+def _names_anew(request: LoadRequest, row: Provider) -> bool:
+    """Say whether a compiled model would not tell what it runs.
+
+    OpenVINO's NPU counts time only for what was compiled with counters, and kernels of a GPU's
+    compiled model have lost their types.
+    """
+    device = request.options.get("device") or {}
+    return row.id == "ort-openvino" and device.get("ov_device") != "CPU"
+
+
+def _vitis_report(request: LoadRequest, folder: Path) -> VitisReport:
+    """Return the report of the compiled model, or of the session that compiled for itself."""
+    memo = request.cache_memo
+    if memo.use is not None and memo.use.state != "unkept":
+        return from_fact(memo.facts.get(VITIS_FACT))
+    return read_report(folder)
 
 
 def read_assignment(session: Any) -> tuple[tuple[AssignedNode, ...] | None, str | None]:
@@ -130,7 +157,8 @@ def prove(evidence: Evidence, row: Provider, device: Mapping[str, Any]) -> Place
     if gap is not None and own != CPU:
         # What the CPU provider was not given cannot have hidden on another CPU.
         return unproved(gap)
-    verdict = _BENEATH.get(row.id, _known)(evidence, row, device)
+    verdict = _beneath(evidence, row, device)
+    share *= 1 - verdict.elsewhere
     if verdict.source:
         source += f", {verdict.source}"
     if verdict.refused is not None:
@@ -191,85 +219,21 @@ def _partitions(profile: Profile, own: str) -> int:
     return sum(1 for i, here in enumerate(inside) if here and (i == 0 or not inside[i - 1]))
 
 
-@dataclass(frozen=True, slots=True)
-class _Beneath:
-    """What lies beneath a provider says: nothing against it, a ``doubt``, or that the claim is
-    ``refused``. ``source`` names the witness."""
-
-    source: str = ""
-    doubt: str | None = None
-    refused: str | None = None
-
-
-def _known(evidence: Evidence, row: Provider, device: Mapping[str, Any]) -> _Beneath:
-    """Pass a provider that has one device and no other to turn to; doubt a stranger."""
-    del evidence, device
+def _beneath(evidence: Evidence, row: Provider, device: Mapping[str, Any]) -> Beneath:
+    """Ask what lies beneath the provider, where it could turn to another device unseen."""
+    if row.id == "ort-qnn":
+        return qnn(evidence.qnn, evidence.untold, evidence.profile.runs)
+    if row.id == "ort-openvino" and device.get("ov_device") != "CPU":
+        inner = (i for i in evidence.profile.inner if i.provider == row.provider_name)
+        return openvino(inner, str(device.get("ov_device", "")))
+    if row.id == "ort-vitisai":
+        own = str(row.provider_name)
+        return vitisai(evidence.vitisai, evidence.untold, evidence.profile, own)
+    if row.id == "ort-coreml" and device.get("compute_units") != "CPUOnly":
+        return Beneath(doubt=f"{row.title} does not tell on which device its part of the graph ran")
     if provider(row.id) is None and row.provider_name != CPU:
-        return _Beneath(doubt="this plug-in is not known to run on its one device only")
-    return _Beneath()
-
-
-def _chooses(evidence: Evidence, row: Provider, device: Mapping[str, Any]) -> _Beneath:
-    """Doubt a provider that hands its part to something which chooses a device unseen."""
-    del evidence
-    if device.get("compute_units") == "CPUOnly":
-        return _Beneath()
-    return _Beneath(doubt=f"{row.title} does not tell on which device its part of the graph ran")
-
-
-def _qnn(evidence: Evidence, row: Provider, device: Mapping[str, Any]) -> _Beneath:
-    """Require QNN's own word that an accelerator executed, and for which nodes."""
-    del row, device
-    source, told = "QNN's detailed profile", evidence.qnn
-    if told is None:
-        return _Beneath(refused=evidence.qnn_why or "QNN wrote no profile")
-    if told.executions < evidence.profile.runs:
-        why = f"QNN's profile holds {told.executions} executions of {evidence.profile.runs} calls"
-        return _Beneath(source, refused=why)
-    if told.accelerated < told.executions or not sum(told.cycles.values()):
-        why = (
-            f"QNN reports an accelerator's time for {told.accelerated} of {told.executions} "
-            "executions: another of its backends ran them"
-        )
-        return _Beneath(source, refused=why)
-    return _Beneath(source)
-
-
-def _openvino(evidence: Evidence, row: Provider, device: Mapping[str, Any]) -> _Beneath:
-    """On a GPU or NPU, look for primitives of a CPU among those that OpenVINO ran.
-
-    OpenVINO may compile a part for its own CPU device. Its CPU primitives are known by name
-    and refuse the claim; names of the other devices' have not been seen yet, so that without
-    those of the CPU the device is concluded and not proved.
-    """
-    name = str(device.get("ov_device", ""))
-    if name == "CPU":
-        return _Beneath()
-    source = "OpenVINO's primitives"
-    ran = [i for i in evidence.profile.inner if i.provider == row.provider_name]
-    if not ran:
-        return _Beneath(doubt="OpenVINO does not tell on which of its devices the graph ran")
-    on_cpu = sorted({i.primitive for i in ran if i.microseconds and is_cpu_primitive(i)})
-    if on_cpu:
-        why = f"OpenVINO ran primitives of its CPU device: {', '.join(on_cpu)[:200]}"
-        return _Beneath(source, refused=why)
-    return _Beneath(source, doubt=f"no primitive tells that it ran on {name}")
-
-
-def is_cpu_primitive(inner: Inner) -> bool:
-    """Say whether a primitive is one of OpenVINO's CPU plug-in: named by how it was made, the
-    instruction set and, after one underscore, its type (the GPU's have two before it)."""
-    return inner.primitive.startswith(_CPU_MADE) and "__" not in inner.primitive
-
-
-_CPU_MADE = ("acl_", "brgconv_", "brgemm_", "dnnl_", "gemm_", "jit_", "ref_", "simple_")
-
-_BENEATH = {
-    "ort-coreml": _chooses,
-    "ort-openvino": _openvino,
-    "ort-qnn": _qnn,
-    "ort-vitisai": _chooses,
-}
+        return Beneath(doubt="this plug-in is not known to run on its one device only")
+    return Beneath()
 
 
 def assigned_counts(nodes: Iterable[AssignedNode] | None) -> dict[str, dict[str, int]] | None:

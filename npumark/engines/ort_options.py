@@ -167,7 +167,17 @@ def _vitisai(
     device: Mapping[str, Any], encoding: str, threads: int, cache: Path | None
 ) -> dict[str, str]:
     del device, encoding, threads
-    return {} if cache is None else {"cache_dir": str(cache), "cache_key": "model"}
+    return {} if cache is None else _vitisai_folder(cache)
+
+
+def _vitisai_folder(folder: Path) -> dict[str, str]:
+    """Keep what is compiled on disk: by default INT8 models stay in memory, and no report with
+    them."""
+    return {
+        "cache_dir": str(folder),
+        "cache_key": "model",
+        "enable_cache_file_io_in_mem": "0",
+    }
 
 
 def _coreml(
@@ -211,4 +221,15 @@ def _openvino_telling(options: dict[str, str], profile: Path) -> dict[str, str]:
     return options | {"load_config": json.dumps(config, sort_keys=True)}
 
 
-_TELLING = {"ort-openvino": _openvino_telling, "ort-qnn": _qnn_telling}
+def _vitisai_telling(options: dict[str, str], profile: Path) -> dict[str, str]:
+    """Have Vitis AI compile where its report can be read, if there is no compiled model."""
+    if "cache_dir" in options:
+        return options
+    return options | _vitisai_folder(profile.parent)
+
+
+_TELLING = {
+    "ort-openvino": _openvino_telling,
+    "ort-qnn": _qnn_telling,
+    "ort-vitisai": _vitisai_telling,
+}

@@ -10,9 +10,11 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
+from npumark.engines import vitisai_report
 from npumark.engines.base import LoadRequest
 from npumark.engines.catalogue import Provider, provider
 from npumark.engines.ort_context import open_cached
@@ -52,10 +54,12 @@ def open_session(
     *,
     profile: Path | None = None,
     strict: bool = False,
+    fresh: bool = False,
 ) -> Any:
     """Return an ``onnxruntime.InferenceSession`` of the request's graph on the request's device.
 
     ``profile`` is the prefix of a profile to write. ``strict``: no node may land on the CPU.
+    ``fresh``: the graph is compiled anew, whatever compiled model there is.
     Raises Unsupported, WrongDevice or EngineError; the runtime's own exceptions pass.
     """
     if request.threads is None or request.threads < 1:
@@ -74,16 +78,20 @@ def open_session(
         )
 
     def build(graph: Path, cache: Path | None, config: Mapping[str, str]) -> Any:
-        return create(
-            str(graph),
-            row,
-            device,
-            handed(cache, profile),
-            threads=request.threads or 1,
-            profile=profile,
-            strict=strict,
-            config=config,
-        )
+        # Vitis AI is asked only where it compiles: what it may write of a compiled model when it
+        # loads it must not take the place of what it wrote when it compiled it.
+        tells = row.id == "ort-vitisai" and graph == request.graph
+        with vitisai_report.asked() if tells else nullcontext():
+            return create(
+                str(graph),
+                row,
+                device,
+                handed(cache, profile),
+                threads=request.threads or 1,
+                profile=profile,
+                strict=strict,
+                config=config,
+            )
 
     settings = {
         "provider": row.provider_name,
@@ -91,7 +99,14 @@ def open_session(
         "config": session_config(row, device, strict=False),
         "threads": request.threads,
     }
-    return open_cached(request, row.cache, build, settings, apart=strict or profile is not None)
+    if fresh:
+        return build(request.graph, None, {})
+    apart = strict or profile is not None
+    return open_cached(request, row.cache, build, settings, apart=apart, told=_TOLD.get(row.id))
+
+
+_TOLD = {"ort-vitisai": lambda folder: {vitisai_report.FACT: vitisai_report.to_fact(folder)}}
+"""What a provider tells in its folder when it compiles, as facts to keep with the model."""
 
 
 def bring_provider(row: Provider, device: Mapping[str, Any]) -> None:

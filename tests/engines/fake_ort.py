@@ -51,6 +51,7 @@ def device(
 @dataclass
 class Node:
     op_type: str = "Relu"
+    name: str = "relu"
 
 
 @dataclass

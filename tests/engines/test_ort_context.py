@@ -214,3 +214,23 @@ def test_a_graph_that_fails_fails(request_: LoadRequest) -> None:
     for kind in ("none", "ep-context", "folder"):
         with pytest.raises(EngineError, match="the graph is broken"):
             open_cached(again(request_), kind, build, {})
+
+
+def test_what_a_provider_told_when_it_compiled_is_kept_with_the_model(
+    request_: LoadRequest,
+) -> None:
+    for provider in (Provider(), Provider(contexts=False, fills=True)):
+        asked = replace(again(request_), cache_dir=request_.graph.parent / str(provider.contexts))
+        told: list[Path] = []
+
+        def tell(folder: Path, told: list[Path] = told) -> Mapping[str, Any]:
+            told.append(folder)
+            return {"report": sorted(path.name for path in folder.iterdir())}
+
+        open_cached(asked, "ep-context", provider.build, {}, told=tell)
+        later = again(asked)
+        open_cached(later, "ep-context", provider.build, {}, told=tell)
+        assert state(later) == "reused"
+        assert len(told) == 1
+        assert asked.cache_memo.facts["report"]
+        assert later.cache_memo.facts["report"] == asked.cache_memo.facts["report"]

@@ -20,6 +20,7 @@ from npumark.engines.ort_evidence import (
 from npumark.engines.ort_plugins import third_party
 from npumark.engines.ort_profile import Inner, Kernel, Profile
 from npumark.engines.qnn_profile import QnnProfile
+from npumark.engines.vitisai_report import Part, VitisReport
 from npumark.errors import WrongDevice
 from npumark.worker.protocol import Placement
 
@@ -206,7 +207,7 @@ def test_qnn_is_proved_by_its_accelerators_own_cycles() -> None:
 @pytest.mark.parametrize(
     ("told", "why"),
     [
-        ({"qnn": None, "qnn_why": "QNN wrote no profile"}, "QNN wrote no profile"),
+        ({"qnn": None, "untold": "QNN wrote no profile"}, "QNN wrote no profile"),
         ({"qnn": QnnProfile(0, 0, Counter())}, "holds 0 executions of 1 calls"),
         ({"qnn": QnnProfile(1, 0, Counter())}, "another of its backends"),
         ({"qnn": QnnProfile(1, 1, Counter())}, "another of its backends"),
@@ -220,28 +221,149 @@ def test_qnn_without_an_accelerators_word_is_unproved(told: dict[str, Any], why:
     assert why in placement.why
 
 
-def openvino(device: str, *primitives: str) -> Placement:
+def openvino(device: str, *primitives: str | tuple[str, int]) -> Placement:
+    """Return the placement of primitives that took 5 us each, or as long as is said."""
     name = str(row("ort-openvino").provider_name)
-    found = evidence([kernel("part", 90, name)], {name: ["MatMul"]})
-    inner = tuple(Inner(name, "FullyConnected", p, 5) for p in primitives)
+    found = evidence([kernel("part", 90, name), kernel("Hardmax", 10, CPU)], {name: ["MatMul"]})
+    timed = [(p, 5) if isinstance(p, str) else p for p in primitives]
+    inner = tuple(Inner(name, "FullyConnected", p, us) for p, us in timed)
     told = replace(found, profile=replace(found.profile, inner=inner))
     return prove(told, row("ort-openvino"), {"ov_device": device})
 
 
-def test_openvino_on_a_gpu_is_never_proved_by_the_provider_alone() -> None:
-    placement = openvino("GPU")
-    assert (placement.verdict, placement.share) == ("inferred", 1.0)
+@pytest.mark.parametrize("device", ["GPU", "NPU"])
+def test_openvino_is_never_proved_by_the_provider_alone(device: str) -> None:
+    placement = openvino(device)
+    assert (placement.verdict, placement.share) == ("inferred", 0.9)
     assert placement.why is not None
     assert "on which of its devices" in placement.why
-    assert openvino("GPU", "gemm_tiled_opt__f16").verdict == "inferred"
+
+
+@pytest.mark.parametrize(
+    ("device", "primitives"),
+    [
+        ("GPU.1", ("jit:gemm:any__f16", "ocl::sdpa::opt__f16", "reduce_ref__f32", ("undef", 0))),
+        ("GPU", ("gemm_tiled_opt__i8", "paged_causal_conv1d::ref___f16")),
+        ("NPU", ("DPU", "Shave", "DMA")),
+    ],
+)
+def test_openvinos_own_names_of_a_devices_primitives_prove_it(
+    device: str, primitives: tuple[str, ...]
+) -> None:
+    placement = openvino(device, *primitives)
+    assert (placement.verdict, placement.share) == ("proved", 0.9)
+    assert "OpenVINO's primitives" in placement.evidence
+
+
+@pytest.mark.parametrize(
+    ("device", "own", "stranger"),
+    [("GPU", "jit:gemm:any__f16", "generic_eltwise_ref"), ("NPU", "DPU", "gemm_tiled_opt__f16")],
+)
+def test_time_of_an_unnamed_primitive_counts_against_openvinos_device(
+    device: str, own: str, stranger: str
+) -> None:
+    placement = openvino(device, (own, 60), (stranger, 40))
+    assert placement.verdict == "proved"
+    assert placement.share == pytest.approx(0.9 * 0.6)
+    alone = openvino(device, stranger)
+    assert (alone.verdict, alone.why) == ("inferred", f"no primitive tells that it ran on {device}")
+
+
+def test_what_the_gpus_plugin_ran_on_the_host_leaves_a_doubt() -> None:
+    placement = openvino("GPU", "jit:gemm:any__f16", ("CPU", 0))
+    assert placement.verdict == "inferred"
+    assert placement.why == "OpenVINO ran a part of it on the host instead of GPU"
 
 
 @pytest.mark.parametrize("device", ["GPU.1", "NPU"])
 def test_openvino_that_ran_on_its_cpu_inside_is_refused(device: str) -> None:
-    placement = openvino(device, "jit_gemm_f16__x", "brgemm_avx512_amx_bf16")
+    placement = openvino(device, "jit_gemm_f16__f16", "DPU", "brgemm_avx512_amx_bf16")
     assert (placement.verdict, placement.share) == ("unproved", None)
     assert placement.why is not None
     assert "its CPU device: brgemm_avx512_amx_bf16" in placement.why
+
+
+VITIS = str(row("ort-vitisai").provider_name)
+ON_NPU = Part(398, frozenset({"Add", "Conv", "MatMul"}))
+EDGES = frozenset({"DequantizeLinear", "QuantizeLinear"})
+
+
+def vitisai(
+    parts: dict[str, Part] | None, *kernels: Kernel, runs: int = 1, why: str | None = None
+) -> Placement:
+    ran = kernels or (kernel("fused_0", 90, VITIS),)
+    report = None if parts is None else VitisReport(parts)
+    found = evidence(ran, {VITIS: ["MatMul"]}, runs=runs, vitisai=report, untold=why)
+    return prove(found, row("ort-vitisai"), {})
+
+
+def test_vitisai_that_gave_the_npu_everything_is_proved_by_its_report() -> None:
+    placement = vitisai({"NPU": ON_NPU})
+    assert (placement.verdict, placement.share) == ("proved", 1.0)
+    assert placement.evidence == "graph assignment and profile, Vitis AI's report"
+
+
+@pytest.mark.parametrize("where", ["CPU", "VITIS_EP_CPU"])
+def test_vitisai_that_gave_the_npu_nothing_ran_on_the_wrong_device(where: str) -> None:
+    with pytest.raises(WrongDevice, match=f"none of the graph's 400 .*{where} 400"):
+        vitisai({where: Part(400, EDGES | {"Conv"})})
+
+
+def test_vitisai_without_a_report_is_concluded_and_says_why() -> None:
+    for why in ("Vitis AI's report is too large to be read", None):
+        placement = vitisai(None, why=why)
+        assert (placement.verdict, placement.share) == ("inferred", 1.0)
+        assert placement.why == (why or "Vitis AI wrote no report of where its operators run")
+
+
+def test_operators_that_vitisai_runs_on_the_cpu_itself_count_against_it() -> None:
+    one = (
+        kernel("QuantizeLinear", 6, VITIS),
+        kernel("fused_0", 80, VITIS),
+        kernel("DequantizeLinear", 4, VITIS),
+        kernel("Hardmax", 10, CPU),
+    )
+    parts = {"NPU": ON_NPU, "VITIS_EP_CPU": Part(2, EDGES), "CPU": Part(1, frozenset({"Hardmax"}))}
+    placement = vitisai(parts, *one, *one, runs=2)
+    assert placement.verdict == "proved"
+    assert placement.share == pytest.approx(0.8)
+
+
+@pytest.mark.parametrize(
+    "kernels",
+    [
+        (kernel("fused_0", 90, VITIS),),
+        (kernel("QuantizeLinear", 6, VITIS), kernel("fused_0", 90, VITIS)),
+        (kernel("QuantizeLinear", 6, VITIS), kernel("DequantizeLinear", 6, VITIS)),
+    ],
+)
+def test_vitisai_whose_own_cpu_is_not_timed_apart_is_concluded(kernels: tuple[Kernel, ...]) -> None:
+    placement = vitisai({"NPU": ON_NPU, "VITIS_EP_CPU": Part(2, EDGES)}, *kernels)
+    assert placement.verdict == "inferred"
+    assert placement.why == (
+        "Vitis AI ran 2 of 400 operators on the CPU itself, and the profile does not tell their "
+        "time apart (NPU 398, VITIS_EP_CPU 2)"
+    )
+
+
+def test_a_report_and_a_profile_that_disagree_prove_nothing() -> None:
+    left = vitisai({"NPU": ON_NPU, "CPU": Part(2, EDGES)})
+    assert left.verdict == "inferred"
+    assert left.why is not None
+    assert "left 2 operators to the CPU, and the profile shows none" in left.why
+    strange = vitisai({"NPU": ON_NPU, "TPU": Part(2, EDGES)})
+    assert strange.verdict == "inferred"
+    assert strange.why == "Vitis AI's report names devices that are unknown: TPU"
+
+
+def test_a_report_never_stands_for_the_runtimes_own_assignment() -> None:
+    found = evidence(
+        [kernel("fused_0", 90, VITIS)],
+        {VITIS: ["MatMul"]},
+        ops=["MatMul", "Conv"],
+        vitisai=VitisReport({"NPU": ON_NPU}),
+    )
+    assert prove(found, row("ort-vitisai"), {}).verdict == "unproved"
 
 
 def test_openvino_on_the_cpu_has_no_other_device_to_turn_to() -> None:

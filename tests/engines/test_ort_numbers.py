@@ -133,7 +133,7 @@ def test_weights_unpacked_elsewhere_are_multiplied_in_floating_point(kind: str) 
 
 def test_integers_without_a_witness_are_not_believed() -> None:
     for evidence in (
-        hidden(QNN, "integer", qnn=None, qnn_why="QNN wrote no profile"),
+        hidden(QNN, "integer", qnn=None, untold="QNN wrote no profile"),
         hidden(QNN, "integer", qnn=QnnProfile(1, 0, Counter())),
     ):
         ran, why = told(read(evidence, "ort-qnn", "INT8", never))

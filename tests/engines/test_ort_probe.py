@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -11,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from npumark.engines import ort_devices, ort_plugins, ort_probe, ort_session
-from npumark.engines.base import LoadRequest
+from npumark.engines import ort_devices, ort_plugins, ort_probe, ort_session, vitisai_report
+from npumark.engines.base import CacheMemo, LoadRequest
 from npumark.engines.catalogue import Provider, provider
 from npumark.engines.cuda_driver import Card
 from npumark.engines.ort_plugins import Plugin, third_party
@@ -79,8 +80,9 @@ class Bench:
             options=info.options,
             cache_dir=None,
         )
+        asked = {key: changes.pop(key) for key in ("fresh", "profile") if key in changes}
         request = replace(request, **changes)
-        return open_session(request, requested_provider(request))
+        return open_session(request, requested_provider(request), **asked)
 
 
 @pytest.fixture
@@ -302,8 +304,72 @@ def test_vitisai_keeps_its_models_in_the_entrys_folder(bench: Bench, tmp_path: P
     assert info.derived_from == {"bf16": "fp32"}
     bench.load(info, "int8-u8s8", cache_dir=tmp_path)
     made = next(s.options for s in runtime.opened if "cache_key" in s.options)
-    assert made["cache_key"] == "model"
+    assert (made["cache_key"], made["enable_cache_file_io_in_mem"]) == ("model", "0")
     assert Path(made["cache_dir"]).is_relative_to(tmp_path)
+
+
+class VitisOrt(FakeOrt):
+    """Writes Vitis AI's report, and a compiled graph, as the provider does where it is asked to."""
+
+    def InferenceSession(
+        self,
+        model: Any,
+        settings: Any,
+        providers: list[Any] | None = None,
+        enable_fallback: int = 1,
+    ) -> Any:
+        session = super().InferenceSession(model, settings, providers, enable_fallback)
+        made = self.opened[-1]
+        made.entries["asked"] = os.environ.get(vitisai_report.VARIABLE, "")
+        if made.entries["asked"] and "cache_dir" in made.options:
+            folder = Path(made.options["cache_dir"]) / made.options["cache_key"]
+            folder.mkdir(exist_ok=True)
+            (folder / made.entries["asked"]).write_text(VITIS_REPORT)
+        if "ep.context_file_path" in made.entries:
+            Path(made.entries["ep.context_file_path"]).write_bytes(b"context")
+        return session
+
+
+VITIS_REPORT = json.dumps(
+    {"deviceStat": [{"name": "all", "nodeNum": 3}, {"name": "NPU", "nodeNum": 3}]}
+)
+
+
+def test_vitisais_report_is_kept_with_what_it_compiled(bench: Bench, tmp_path: Path) -> None:
+    runtime = bench.install(VitisOrt(("VitisAIExecutionProvider", CPU)))
+    info = bench.probe("ort-vitisai")["ort-vitisai-npu"]
+    runtime.opened.clear()
+    memo = CacheMemo()
+    bench.load(info, "int8-u8s8", cache_dir=tmp_path / "entry", cache_memo=memo)
+    compiled, loaded = runtime.opened
+    # What it may write when it loads a compiled model must not replace what it wrote before.
+    assert (compiled.entries["asked"], loaded.entries["asked"]) == (vitisai_report.NAME, "")
+    assert vitisai_report.from_fact(memo.facts[vitisai_report.FACT]).on_npu == 3
+    later = CacheMemo()
+    bench.load(info, "int8-u8s8", cache_dir=tmp_path / "entry", cache_memo=later)
+    assert len(runtime.opened) == 3
+    assert later.facts == memo.facts
+
+
+def test_without_a_compiled_model_vitisai_reports_beside_the_profile(
+    bench: Bench, tmp_path: Path
+) -> None:
+    runtime = bench.install(VitisOrt(("VitisAIExecutionProvider", CPU)))
+    info = bench.probe("ort-vitisai")["ort-vitisai-npu"]
+    bench.load(info, "int8-u8s8")
+    assert "cache_dir" not in runtime.opened[-1].options
+    bench.load(info, "int8-u8s8", profile=tmp_path / "profile")
+    assert vitisai_report.read_report(tmp_path).on_npu == 3
+
+
+def test_a_fresh_session_takes_no_compiled_model(bench: Bench, tmp_path: Path) -> None:
+    runtime = bench.install(VitisOrt(("VitisAIExecutionProvider", CPU)))
+    info = bench.probe("ort-vitisai")["ort-vitisai-npu"]
+    bench.load(info, cache_dir=tmp_path / "entry")
+    assert Path(runtime.opened[-1].model).name == "context.onnx"
+    bench.load(info, cache_dir=tmp_path / "entry", fresh=True)
+    assert Path(runtime.opened[-1].model).name == "graph.onnx"
+    assert "cache_dir" not in runtime.opened[-1].options
 
 
 def test_tensorrt_rtx_stays_local(bench: Bench, tmp_path: Path) -> None:
