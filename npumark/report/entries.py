@@ -6,7 +6,7 @@ from npumark.gates.measures import MEASURES
 from npumark.record.model import Attempt, Entry
 from npumark.report.sheet import BAD, DIM, GOOD, WARN, Part
 from npumark.report.words import DASH, count, margin, part, percent, plainly
-from npumark.score.labels import format_label
+from npumark.score.labels import declared_label, format_label
 
 _ENDED = {
     "crashed": "crashed",
@@ -20,8 +20,8 @@ def label(entry: Entry) -> str:
     """Return the format an entry ran in, or the declared one where it never ran; its engine's
     marks stand above it."""
     if entry.figure is None:
-        return entry.declared_format
-    return format_label(entry.declared_format, entry.format)
+        return declared_label(entry.declared_format, entry.variant)
+    return format_label(entry.declared_format, entry.format, variant=entry.variant)
 
 
 def state(entry: Entry) -> str:

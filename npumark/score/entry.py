@@ -101,7 +101,7 @@ def derive_entry(
         graph_variant=planned.graph_variant,
         declared_format=planned.declared_format,
         format=ran,
-        label=format_label(planned.declared_format, ran, marks),
+        label=format_label(planned.declared_format, ran, marks, variant=planned.variant),
         status=verdict.status,
         why=verdict.why,
         figure=figure,

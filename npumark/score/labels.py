@@ -18,18 +18,34 @@ def engine_marks(engine: EngineRecord | EngineInfo) -> tuple[str, ...]:
     return tuple(mark for mark, holds in marks.items() if holds)
 
 
-def format_label(declared: str, ran: str | None, marks: Sequence[str] = ()) -> str:
-    """Return a number format as it may be claimed: what ran, what was declared if another, and
-    the engine's ``marks``: ``FP16 (computed in FP32, emulated)``.
+def declared_label(declared: str, variant: str) -> str:
+    """Return a declared format, with what tells ``variant`` from others of its family: ``INT8
+    (A16W8)`` has activations of 16 bits, ``INT8`` alone of 8."""
+    return _noted(declared, _apart(variant))
+
+
+def format_label(
+    declared: str, ran: str | None, marks: Sequence[str] = (), *, variant: str = ""
+) -> str:
+    """Return a number format as it may be claimed: what sets its ``variant`` apart within the
+    family, what ran if another, and the engine's ``marks``: ``FP16 (computed in FP32, emulated)``.
 
     ``ran`` null means that the runtime does not say: the declared format is then only what was
     asked for.
     """
-    notes = list(marks)
+    notes = _apart(variant)
     if ran is None:
-        notes.insert(0, "unconfirmed")
+        notes.append("unconfirmed")
     elif ran != declared:
-        notes.insert(0, f"computed in {ran}")
+        notes.append(f"computed in {ran}")
+    return _noted(declared, [*notes, *marks])
+
+
+def _apart(variant: str) -> list[str]:
+    return ["A16W8"] if variant.endswith("-a16w8") else []
+
+
+def _noted(declared: str, notes: Sequence[str]) -> str:
     return f"{declared} ({', '.join(notes)})" if notes else declared
 
 

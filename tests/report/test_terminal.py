@@ -250,6 +250,25 @@ def test_two_encodings_of_one_format_are_told_apart(make_record: Make, make_entr
     assert "  INT8 (int8-s8s8)" in text
 
 
+def test_activations_of_16_bits_have_a_row_and_a_bar_of_their_own(
+    make_record: Make, make_entry: Callable[..., dict[str, Any]]
+) -> None:
+    wide = {"variant": "int8-a16w8", "label": "INT8 (A16W8)"}
+    entries = [
+        make_entry("ort-cpu", workload, "int8-u8s8", tops) | change
+        for workload in ("peak-512x2048x8", "resnet50")
+        for tops, change in ((0.2, {}), (0.1, wide))
+    ]
+    entries.append(
+        make_entry("ort-cpu", "deeplabv3", "int8-u8s8", None, status="crashed", format=None) | wide
+    )
+    lines = render(make_record(entries=entries), Page(width=100)).splitlines()
+    for name, times in (("INT8", 2), ("INT8 (A16W8)", 3)):
+        found = [x for x in lines if re.match(rf"\s*\*?\s*{re.escape(name)}  ", x)]
+        assert len(found) == times
+    assert not [x for x in lines if "int8-a16w8" in x]
+
+
 def test_all_engines_share_one_scale(make_record: Make) -> None:
     text = render(make_record(), Page(width=80))
     bars = [len(m) for m in re.findall(r"INT8 +0\.\d+ +SNR \S+ dB +0\.4 % +(█+)", text)]

@@ -12,7 +12,7 @@ from npumark.policy import load_policy
 from npumark.record.model import EngineRecord, Entry, Processor
 from npumark.score.delivered import rankable
 from npumark.score.derive import Derived, derive
-from npumark.score.labels import format_label, score_label, tops_text
+from npumark.score.labels import declared_label, format_label, score_label, tops_text
 from npumark.score.planned import Planned
 from npumark.score.stats import geometric_mean
 from tests import synthetic
@@ -339,6 +339,28 @@ def test_figures_count_under_the_format_that_ran() -> None:
     assert "format_differs" in result.warnings
 
 
+def test_wider_activations_are_told_from_the_family_they_count_under() -> None:
+    both = (("int8-u8s8", "INT8"), ("int8-a16w8", "INT8"))
+    pack = synthetic.manifest_of(
+        synthetic.workload_doc("peak-s", "peak", "peak", 1_000_000_000, both)
+    )
+    engine = dataclasses.replace(NPU, variants=("int8-u8s8", "int8-a16w8"))
+
+    def model(planned: Planned, n: int) -> Answer:
+        return fast(ips=900.0) if planned.variant == "int8-a16w8" else steady(planned, n)
+
+    run = simulate(model, (engine,), RunRequest(variants=("INT8",)), pack=pack)
+    result = derive(run.facts, pack, POLICY)
+    labels = {e.variant: (e.declared_format, e.format, e.label) for e in result.entries}
+    assert labels == {
+        "int8-u8s8": ("INT8", "INT8", "INT8"),
+        "int8-a16w8": ("INT8", "INT8", "INT8 (A16W8)"),
+    }
+    assert result.score is not None
+    assert result.score.format == "INT8"
+    assert result.score.label.endswith("· INT8 (A16W8)")
+
+
 def test_a_format_the_runtime_does_not_tell_is_not_claimed() -> None:
     result = derived(lambda p, n: dataclasses.replace(steady(p, n), precision=None))
     entry = entry_of(result, "peak-s", "int8-u8s8")
@@ -446,6 +468,12 @@ def test_labels() -> None:
     assert format_label("INT8", "INT8", ("emulated",)) == "INT8 (emulated)"
     assert format_label("FP16", "FP32", ("emulated",)) == "FP16 (computed in FP32, emulated)"
     assert format_label("FP16", None, ("virtual",)) == "FP16 (unconfirmed, virtual)"
+    assert format_label("INT8", "INT8", variant="int8-u8s8") == "INT8"
+    assert format_label("INT8", "INT8", variant="int8-a16w8") == "INT8 (A16W8)"
+    text = format_label("INT8", "W8", ("emulated",), variant="int8-a16w8")
+    assert text == "INT8 (A16W8, computed in W8, emulated)"
+    assert declared_label("INT8", "int8-a16w8") == "INT8 (A16W8)"
+    assert declared_label("INT8", "int8-s8s8") == "INT8"
     cards = [
         Processor(id=f"dgpu-{i}", role="dGPU", name="RTX", number=i, details={}) for i in (1, 2)
     ]
