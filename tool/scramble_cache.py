@@ -25,8 +25,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from npumark.engines import model_cache  # noqa: E402
-from npumark.engines.model_cache import SIDECAR, ModelCache, read_sidecar  # noqa: E402
+from npumark.engines.model_cache import ModelCache  # noqa: E402
+from npumark.engines.model_sidecar import SCHEMA, SIDECAR, read_sidecar  # noqa: E402
 from npumark.gates.judge import judge  # noqa: E402
 from npumark.orchestrator.discover import Found  # noqa: E402
 from npumark.orchestrator.interrupts import Interrupts  # noqa: E402
@@ -165,7 +165,7 @@ def scramble(bench: Bench, args: argparse.Namespace) -> int:
             count.loaded(f"{name} cut, {i}/{args.cuts}", bench.load(args.variant), "rebuilt")
     sidecar = folder / SIDECAR
     text = sidecar.read_text(encoding="utf-8")
-    sidecar.write_text(text.replace(model_cache.SCHEMA, "npumark-compiled/0"), encoding="utf-8")
+    sidecar.write_text(text.replace(SCHEMA, "npumark-compiled/0"), encoding="utf-8")
     count.loaded("the sidecar of another version", bench.load(args.variant), "rebuilt")
     theirs = _files(bench.cache(args.other))
     for mine, other in zip(names, theirs, strict=True):
@@ -189,7 +189,7 @@ def _bytes(bench: Bench, args: argparse.Namespace, name: str, count: Count) -> N
     folder = bench.cache(args.variant)
     path = _files(folder)[name]
     good = path.read_bytes()
-    settings = read_sidecar(folder / SIDECAR)["settings"]
+    settings = read_sidecar(folder / SIDECAR).settings
     if not ModelCache(folder, settings=settings).intact():
         count.wrong.append(f"{name}: not believed although nothing was changed")
     for place in range(0, len(good), args.every):
@@ -216,7 +216,7 @@ def _write(path: Path, place: int, value: int) -> None:
 
 def _files(folder: Path) -> dict[str, Path]:
     """Return the files of a whole model and its sidecar, by name."""
-    models = folder / read_sidecar(folder / SIDECAR)["models"]
+    models = folder / read_sidecar(folder / SIDECAR).models
     found = sorted(p for p in models.rglob("*") if p.is_file())
     return {p.relative_to(models).as_posix(): p for p in found} | {SIDECAR: folder / SIDECAR}
 

@@ -3,7 +3,7 @@
 The folder's name says what the model depends on (contents, runtime, driver, device, options;
 orchestrator.jobs). In it lie::
 
-    sidecar.json     which models folder is valid, the sha256 of each file in it, and facts
+    sidecar.json     which models folder is valid, and what its files are (model_sidecar)
     models-<random>/ the runtime's own files: written by one process, never moved
 
 A models folder counts from the moment its sidecar is renamed into place, so two processes that
@@ -20,12 +20,9 @@ compile at once leave the work of one of them, whole. The rules, for every runti
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 import secrets
 import shutil
-import stat
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -35,14 +32,21 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from npumark.engines.base import CacheMemo, LoadRequest
+from npumark.engines.model_sidecar import (
+    MODELS,
+    SIDECAR,
+    Link,
+    Sidecar,
+    as_json,
+    hashes_of,
+    read_sidecar,
+    stamps_of,
+)
 from npumark.errors import EngineError, Unsupported, WrongDevice
 from npumark.worker.protocol import CacheState, CacheUse, Stamp
 
 _T = TypeVar("_T")
 
-SCHEMA = "npumark-compiled/1"
-SIDECAR = "sidecar.json"
-_MODELS = "models-"
 _ABANDONED_S = 24 * 3600
 """A folder without a sidecar may be another process's work in progress; after a day it is not."""
 
@@ -69,7 +73,8 @@ class ModelCache:
     """The compiled model under ``folder``.
 
     ``settings`` are what the engine compiles with (JSON values): a model made with others, or
-    sealed for another folder, is not believed.
+    sealed for another folder, is not believed. ``alone`` promises that no other process uses the
+    folder meanwhile: what lies there and is not the model goes at once.
     """
 
     def __init__(
@@ -77,8 +82,11 @@ class ModelCache:
         folder: Path,
         memo: CacheMemo | None = None,
         settings: Mapping[str, Any] | None = None,
+        *,
+        alone: bool = False,
     ) -> None:
         self._folder = folder
+        self._alone = alone
         self._memo = CacheMemo() if memo is None else memo
         self._settings = dict(settings or {})
         self._models: Path | None = None
@@ -88,14 +96,14 @@ class ModelCache:
     def open(self, recipe: Recipe[_T]) -> _T:
         """Return a session of the verified model, compiled first where there is none.
 
-        Raises what the runtime raises where the graph itself cannot be compiled or loaded.
+        Whatever a compiled model is refused with, it is compiled again: what it says then is of
+        the file and not of the graph. Raises what the runtime raises where the graph itself
+        cannot be compiled or loaded.
         """
         why = self._fault()
         if why is None:
             try:
                 made = recipe.load(self._models)
-            except (Unsupported, WrongDevice):
-                raise
             except Exception as fault:  # noqa: BLE001 - whatever it is, the model is made anew
                 why = f"the runtime refused it: {_one_line(fault)}"
             else:
@@ -123,7 +131,7 @@ class ModelCache:
         try:
             if self._stamps() != self._memo.stamps:
                 self._seal()
-        except (OSError, _Link) as fault:
+        except (OSError, Link) as fault:
             # The old sidecar no longer fits: the next process compiles again.
             print(f"the compiled model cannot be sealed: {fault}", file=sys.stderr)
 
@@ -153,50 +161,52 @@ class ModelCache:
         """Remove what processes that died while compiling, or lost their sidecar, left behind."""
         with suppress(OSError):
             for path in self._folder.iterdir():
-                if path.name.startswith((_MODELS, f"{SIDECAR}.")) and path != self._models:
-                    _remove_abandoned(path)
+                if path.name.startswith((MODELS, f"{SIDECAR}.")) and path != self._models:
+                    self._remove_abandoned(path)
 
     def _build(self, recipe: Recipe[_T], why: str) -> _T:
         began = time.perf_counter_ns()
+        self.facts = {}
         try:
             self.discard()
-            self._models = self._folder / f"{_MODELS}{secrets.token_hex(8)}"
+            self._models = self._folder / f"{MODELS}{secrets.token_hex(8)}"
             self._models.mkdir(parents=True)
         except OSError as fault:
             return self._unkept(recipe, _cannot(fault))
+        compiled: int | None = None
         try:
             if recipe.compile is not None:
                 self.facts = dict(recipe.compile(self._models))
                 compiled = time.perf_counter_ns()
-                made = recipe.load(self._models)
-            else:
-                made = recipe.load(self._models)
-                compiled = time.perf_counter_ns()
-        except (Unsupported, WrongDevice):
+            made = recipe.load(self._models)
+        except Exception as fault:
             self._abandon()
-            raise
-        except Exception as fault:  # noqa: BLE001 - the graph may still run without a cache
-            self._abandon()
+            if compiled is None and isinstance(fault, (Unsupported, WrongDevice)):
+                raise  # it is said of the graph itself
             try:
+                # The graph may still run without a compiled model.
                 return self._unkept(recipe, f"the runtime cannot keep it: {_one_line(fault)}")
-            except Exception:  # noqa: BLE001 - then the graph is at fault: the first reason counts
-                raise fault from None
+            except Exception:
+                if compiled is not None:
+                    raise
+                raise fault from None  # the graph is at fault: the first reason counts
+        took = (compiled or time.perf_counter_ns()) - began
         try:
             if not self._stamps():
                 self._abandon()
                 self._used("unkept", None, "the runtime wrote no compiled model")
                 return made
             self._seal()
-        except (OSError, _Link) as fault:
+        except (OSError, Link) as fault:
             self._abandon()
             self._used("unkept", None, _cannot(fault))
             return made
-        self._used("rebuilt" if why else "built", compiled - began, why or None)
+        self._used("rebuilt" if why else "built", took, why or None)
         return made
 
     def _unkept(self, recipe: Recipe[_T], why: str) -> _T:
         made = recipe.load(None)
-        self._models = None
+        self._models, self.facts = None, {}
         self._used("unkept", None, why)
         return made
 
@@ -224,31 +234,31 @@ class ModelCache:
         try:
             if not os.path.lexists(self._folder / SIDECAR):
                 return _NONE
-            if self._folder.is_symlink() or not _is_plain(self._folder / SIDECAR):
-                return "its sidecar is a link, or no file"
+            if self._folder.is_symlink():
+                return "its folder is a link"
             sealed = read_sidecar(self._folder / SIDECAR)
-            models = self._folder / sealed["models"]
-            if models.parent != self._folder or not sealed["models"].startswith(_MODELS):
+            models = self._folder / sealed.models
+            if models.parent != self._folder or not sealed.models.startswith(MODELS):
                 return "its sidecar names a place outside its folder"
             self._models = models
-            if sealed["entry"] != self._folder.name:
+            if sealed.entry != self._folder.name:
                 return "it was compiled for another entry"
-            if sealed["settings"] != _plain(self._settings):
+            if sealed.settings != as_json(self._settings):
                 return "it was compiled with other settings"
             stamps = self._stamps()
-            if set(stamps) - {SIDECAR} != set(sealed["files"]):
+            if set(stamps) - {SIDECAR} != set(sealed.files):
                 return "a file of it was added or lost"
             if stamps != self._memo.stamps:
-                found = self._hashes(stamps)
-                if found != sealed["files"]:
-                    changed = sorted(n for n in found if found[n] != sealed["files"].get(n))
+                found = hashes_of(self._folder, stamps)
+                if found != sealed.files:
+                    changed = sorted(n for n in found if found[n] != sealed.files.get(n))
                     return f"{changed[0].partition('/')[2]} is not what was compiled"
                 if self._stamps() != stamps:
                     return "it changed while it was read"
                 self._memo.stamps.clear()
                 self._memo.stamps.update(stamps)
-            self.facts = dict(sealed["facts"])
-        except _Link as fault:
+            self.facts = dict(sealed.facts)
+        except Link as fault:
             return str(fault)
         except OSError as fault:
             return f"it cannot be read: {fault.strerror or fault}"
@@ -258,112 +268,43 @@ class ModelCache:
 
     def _stamps(self) -> dict[str, Stamp]:
         """Return the stamp of every file of the model, and of the sidecar where there is one."""
-        if self._models is None:
-            return {}
-        found: dict[str, Stamp] = {}
-        _walk(self._models, self._folder, found)
-        if found and os.path.lexists(self._folder / SIDECAR):
-            found[SIDECAR] = _stamp(self._folder / SIDECAR)
-        return found
-
-    def _hashes(self, stamps: Mapping[str, Stamp]) -> dict[str, list[Any]]:
-        found: dict[str, list[Any]] = {}
-        for name, stamp in stamps.items():
-            if name != SIDECAR:
-                with (self._folder / name).open("rb") as stream:
-                    found[name] = [stamp[0], hashlib.file_digest(stream, "sha256").hexdigest()]
-        return found
+        return {} if self._models is None else stamps_of(self._models, self._folder)
 
     def _seal(self) -> None:
         if self._models is None:
             raise EngineError("there is no compiled model to seal")
-        stamps = self._stamps()
-        document = {
-            "schema": SCHEMA,
-            "entry": self._folder.name,
-            "models": self._models.name,
-            "settings": _plain(self._settings),
-            "facts": _plain(self.facts),
-            "files": self._hashes(stamps),
-        }
-        document["sha256"] = _digest(document)
-        temporary = self._folder / f"{SIDECAR}.{secrets.token_hex(8)}.tmp"
-        try:
-            with temporary.open("wb") as stream:
-                stream.write(_text(document))
-                stream.flush()
-                os.fsync(stream.fileno())
-            temporary.replace(self._folder / SIDECAR)
-        finally:
-            with suppress(OSError):
-                temporary.unlink(missing_ok=True)
+        Sidecar(
+            entry=self._folder.name,
+            models=self._models.name,
+            settings=self._settings,
+            facts=self.facts,
+            files=hashes_of(self._folder, self._stamps()),
+        ).write(self._folder)
         self._memo.stamps.clear()
         self._memo.stamps.update(self._stamps())
 
+    def _remove_abandoned(self, path: Path) -> None:
+        with suppress(OSError):
+            if self._alone or time.time() - path.lstat().st_mtime > _ABANDONED_S:
+                _remove(path)
+
 
 def model_cache(request: LoadRequest, settings: Mapping[str, Any]) -> ModelCache | None:
-    """Return the cache of a request's compiled model; None where it keeps none."""
+    """Return the cache of a request's compiled model; None where it keeps none.
+
+    An entry is prepared under the measuring lock, so that its folder is this worker's alone.
+    """
     if request.cache_dir is None or not request.options.get("cache"):
         return None
-    return ModelCache(request.cache_dir, request.cache_memo, settings)
+    alone = request.preparing
+    return ModelCache(request.cache_dir, request.cache_memo, settings, alone=alone)
 
 
 _NONE = "none"
 
 
-class _Link(Exception):
-    """Something in a models folder is neither a plain file nor a folder."""
-
-
-def _walk(folder: Path, base: Path, found: dict[str, Stamp]) -> None:
-    """Add the stamps of all files under ``folder``, following no link."""
-    if folder.is_symlink():
-        raise _Link("a link lies where its files should be")
-    for entry in sorted(os.scandir(folder), key=lambda e: e.name):
-        path = Path(entry.path)
-        if entry.is_dir(follow_symlinks=False):
-            _walk(path, base, found)
-        elif entry.is_file(follow_symlinks=False):
-            found[path.relative_to(base).as_posix()] = _stamp(path)
-        else:
-            raise _Link(f"{entry.name} is a link, or no file")
-
-
 def _cannot(fault: Exception) -> str:
     return f"it cannot be written: {getattr(fault, 'strerror', None) or fault}"
-
-
-def _stamp(path: Path) -> Stamp:
-    facts = path.lstat()
-    return facts.st_size, facts.st_mtime_ns, facts.st_ino
-
-
-def _is_plain(path: Path) -> bool:
-    return stat.S_ISREG(path.lstat().st_mode)
-
-
-def read_sidecar(path: Path) -> dict[str, Any]:
-    """Return a sidecar's document. Raises ValueError where it is not what was written."""
-    raw = path.read_bytes()
-    document: dict[str, Any] = json.loads(raw)
-    same = raw == _text(document)
-    said = document.pop("sha256")
-    if not same or said != _digest(document) or document["schema"] != SCHEMA:
-        raise ValueError("not a sidecar of this version")
-    return document
-
-
-def _text(document: Mapping[str, Any]) -> bytes:
-    return json.dumps(document, sort_keys=True).encode()
-
-
-def _digest(document: Mapping[str, Any]) -> str:
-    return hashlib.sha256(_text(document)).hexdigest()
-
-
-def _plain(value: Mapping[str, Any]) -> Any:
-    """Return ``value`` as JSON reads it back, so that what was written compares equal."""
-    return json.loads(json.dumps(value, sort_keys=True, default=str))
 
 
 def _remove(path: Path) -> None:
@@ -371,12 +312,6 @@ def _remove(path: Path) -> None:
         path.unlink()
     elif path.exists():
         shutil.rmtree(path)
-
-
-def _remove_abandoned(path: Path) -> None:
-    with suppress(OSError):
-        if time.time() - path.lstat().st_mtime > _ABANDONED_S:
-            _remove(path)
 
 
 def _one_line(fault: BaseException) -> str:

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from npumark import paths
-from npumark.engines.model_cache import SIDECAR
+from npumark.engines.model_sidecar import SIDECAR
 from npumark.orchestrator.jobs import JobMaker
 from npumark.orchestrator.journal import Key
 from npumark.orchestrator.supervisor import Outcome

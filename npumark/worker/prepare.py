@@ -75,10 +75,8 @@ def prepare(job: Job) -> Result:
 
 
 def _throw_away(folder: Path) -> None:
-    cache = ModelCache(folder)
-    cache.verified()  # finds what its sidecar names, believed or not
     try:
-        cache.discard()
+        ModelCache(folder, alone=True).discard()
     except OSError as fault:
         # Then nothing can be built either, and the session says that it keeps none.
         print(f"the compiled model cannot be thrown away: {fault}", file=sys.stderr)
@@ -114,10 +112,12 @@ def agree(before: Sequence[Array], after: Sequence[Array]) -> bool:
 def _agree(before: Array, after: Array) -> bool:
     if before.shape != after.shape or before.dtype != after.dtype:
         return False
-    if np.array_equal(before, after):
-        return True
-    with np.errstate(all="ignore"):
-        signal = before.astype(np.float64)
-        noise = signal - after.astype(np.float64)
-        power = float(np.square(noise).sum())
-        return power * 10 ** (LEAST_AGREEMENT_DB / 10) <= float(np.square(signal).sum())
+    # What is no number is the same answer in the same place; distances are of numbers alone.
+    finite = np.isfinite(before)
+    if not np.array_equal(before[~finite], after[~finite], equal_nan=True):
+        return False
+    signal, other = before[finite].astype(np.float64), after[finite].astype(np.float64)
+    if not np.isfinite(other).all():
+        return False
+    power = float(np.square(signal - other).sum())
+    return power * 10 ** (LEAST_AGREEMENT_DB / 10) <= float(np.square(signal).sum())

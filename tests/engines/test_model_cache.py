@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 
 from npumark.engines.base import CacheMemo
-from npumark.engines.model_cache import SIDECAR, ModelCache, Recipe
-from npumark.errors import WrongDevice
+from npumark.engines.model_cache import ModelCache, Recipe
+from npumark.engines.model_sidecar import SIDECAR, hashes_of
+from npumark.errors import EngineError, Unsupported, WrongDevice
 
 MODEL = b"a compiled model"
 BLOB = "a.blob"
@@ -26,6 +27,7 @@ class Runtime:
     """Compiles into a folder and loads from it; ``refusals`` fail as often as they say."""
 
     refusals: int = 0
+    refusal: Exception = field(default_factory=lambda: RuntimeError("cannot import\nthe model"))
     writes: bool = True
     compiled: int = 0
     loads: list[str] = field(default_factory=list)
@@ -52,7 +54,7 @@ class Runtime:
             return b"the graph"
         if self.refusals:
             self.refusals -= 1
-            raise RuntimeError("cannot import\nthe model")
+            raise self.refusal
         return (folder / BLOB).read_bytes() if self.writes else b""
 
     def lazy(self, folder: Path | None) -> bytes:
@@ -217,13 +219,13 @@ def test_files_whose_stamps_hold_are_hashed_once(
     memo = CacheMemo()
     ModelCache(folder, memo).open(Runtime().recipe())
     hashed: list[str] = []
-    hashes = ModelCache._hashes
+    hashes = hashes_of
 
-    def counting(self: ModelCache, stamps: Mapping[str, Any]) -> dict[str, list[Any]]:
+    def counting(base: Path, stamps: Mapping[str, Any]) -> dict[str, list[Any]]:
         hashed.extend(stamps)
-        return hashes(self, stamps)
+        return hashes(base, stamps)
 
-    monkeypatch.setattr(ModelCache, "_hashes", counting)
+    monkeypatch.setattr("npumark.engines.model_cache.hashes_of", counting)
     carried = CacheMemo(dict(memo.stamps))
     ModelCache(folder, carried).open(Runtime().recipe())
     assert hashed == []
@@ -291,20 +293,62 @@ def test_what_a_runtime_adds_while_it_runs_is_sealed_at_the_end(tmp_path: Path) 
     assert state(reopened(folder)[0]) == "rebuilt"
 
 
-def test_a_device_that_is_wrong_is_no_damage(tmp_path: Path) -> None:
+REFUSALS = (
+    RuntimeError("cannot import it"),
+    EngineError("it is not compatible"),
+    Unsupported("no kernel for the node of a compiled model"),
+    WrongDevice("nothing takes the node of a compiled model"),
+    MemoryError(),
+)
+
+
+@pytest.mark.parametrize("refusal", REFUSALS, ids=lambda fault: type(fault).__name__)
+def test_whatever_a_compiled_model_is_refused_with_it_is_compiled_again_once(
+    tmp_path: Path, refusal: Exception
+) -> None:
     sealed(tmp_path / "e")
-    runtime = Runtime()
+    cache, runtime = reopened(tmp_path / "e", Runtime(refusals=1, refusal=refusal))
+    assert (runtime.compiled, runtime.loads, state(cache)) == (1, ["model"] * 2, "rebuilt")
+    cache, runtime = reopened(tmp_path / "e")
+    assert (runtime.compiled, state(cache)) == (0, "reused")
 
-    def load(_: Path | None) -> bytes:
-        raise WrongDevice("it landed on the CPU")
 
+@pytest.mark.parametrize("refusal", REFUSALS, ids=lambda fault: type(fault).__name__)
+def test_one_that_is_refused_as_it_was_compiled_runs_from_the_graph(
+    tmp_path: Path, refusal: Exception
+) -> None:
+    sealed(tmp_path / "e")
+    runtime = Runtime(refusals=9, refusal=refusal)
     cache = ModelCache(tmp_path / "e", settings={"threads": 2})
-    with pytest.raises(WrongDevice):
-        cache.open(Recipe(load, compile=runtime.compile))
-    assert runtime.compiled == 0
-    with pytest.raises(WrongDevice):
-        ModelCache(tmp_path / "new").open(Recipe(load, compile=runtime.compile))
-    assert list((tmp_path / "new").iterdir()) == []
+    assert cache.open(runtime.recipe()) == b"the graph"
+    assert (runtime.compiled, runtime.loads) == (1, ["model", "model", "graph"])
+    assert (state(cache), cache.facts) == ("unkept", {})
+    assert list((tmp_path / "e").iterdir()) == []
+
+
+@pytest.mark.parametrize("kind", [Unsupported, WrongDevice])
+def test_what_compiling_itself_is_refused_with_is_said(
+    tmp_path: Path, kind: type[EngineError]
+) -> None:
+    def refuse(folder: Path | None) -> Any:
+        del folder
+        raise kind("of the graph")
+
+    runtime = Runtime()
+    for recipe in (Recipe(runtime.load, compile=refuse), Recipe(refuse)):
+        with pytest.raises(kind, match="of the graph"):
+            ModelCache(tmp_path / "e").open(recipe)
+        assert runtime.loads == []
+        assert list((tmp_path / "e").iterdir()) == []
+
+
+def test_a_graph_that_compiles_and_loads_nowhere_fails_with_its_own_reason(tmp_path: Path) -> None:
+    def load(folder: Path | None) -> bytes:
+        raise WrongDevice("from the graph" if folder is None else "from the model")
+
+    with pytest.raises(WrongDevice, match="from the graph"):
+        ModelCache(tmp_path / "e").open(Recipe(load, compile=Runtime().compile))
+    assert list((tmp_path / "e").iterdir()) == []
 
 
 def test_a_graph_that_does_not_compile_fails_with_its_first_reason(tmp_path: Path) -> None:
@@ -398,3 +442,18 @@ def test_what_a_killed_compiler_left_goes_after_a_day(tmp_path: Path) -> None:
     os.utime(folder / "models-old", (0, 0))
     sealed(folder)
     assert sorted(p.name for p in folder.glob("models-[no]*")) == ["models-new"]
+
+
+@pytest.mark.parametrize("text", ["{}", "", "[" * 100_000])
+def test_a_damaged_sidecar_leaves_no_models_folder_behind(tmp_path: Path, text: str) -> None:
+    folder = tmp_path / "e"
+    sealed(folder)
+    (folder / "models-of-a-killed-worker").mkdir()
+    (folder / SIDECAR).write_text(text)
+    cache = ModelCache(folder, settings={"threads": 2}, alone=True)
+    assert cache.open(Runtime().recipe()) == MODEL
+    assert len(list(folder.glob("models-*"))) == 1
+    # One that shares the folder leaves what may be another's work.
+    (folder / SIDECAR).write_text(text)
+    assert ModelCache(folder).open(Runtime().recipe()) == MODEL
+    assert len(list(folder.glob("models-*"))) == 2

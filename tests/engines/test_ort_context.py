@@ -9,10 +9,14 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from onnx import TensorProto, helper
 
 from npumark.engines.base import CacheMemo, LoadRequest
+from npumark.engines.catalogue import provider as row_of
+from npumark.engines.one_node import one_node_model
 from npumark.engines.ort_context import CONTEXT, compiled_nodes, open_cached
-from npumark.errors import EngineError
+from npumark.engines.ort_session import create
+from npumark.errors import EngineError, Unsupported
 
 GRAPH = b"a graph"
 
@@ -234,3 +238,63 @@ def test_what_a_provider_told_when_it_compiled_is_kept_with_the_model(
         assert len(told) == 1
         assert asked.cache_memo.facts["report"]
         assert later.cache_memo.facts["report"] == asked.cache_memo.facts["report"]
+
+
+def _foreign_context() -> bytes:
+    """Return an EPContext graph of a provider that is not here."""
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 4]) for name in "xy")
+    node = helper.make_node(
+        "EPContext",
+        ["x"],
+        ["y"],
+        domain="com.microsoft",
+        main_context=1,
+        embed_mode=1,
+        ep_cache_context=b"code",
+        source="AnotherExecutionProvider",
+    )
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
+    graph = helper.make_graph([node], "g", [x], [y])
+    made = helper.make_model(graph, opset_imports=opsets, ir_version=8)
+    return bytes(made.SerializeToString())
+
+
+def test_a_context_that_onnx_runtime_has_no_taker_for_is_compiled_again(
+    request_: LoadRequest,
+) -> None:
+    """What the real runtime says of it is what it says of a graph that it cannot run."""
+    pytest.importorskip("onnxruntime")
+    request_.graph.write_bytes(one_node_model())
+    row = row_of("ort-cpu")
+    assert row is not None
+    writes = [_foreign_context(), one_node_model()]
+    said: list[str] = []
+
+    def build(graph: Path, cache: Path | None, config: Mapping[str, str]) -> Any:
+        del cache
+        if "ep.context_enable" in config:
+            Path(config["ep.context_file_path"]).write_bytes(writes.pop(0))
+        try:
+            return create(str(graph), row, {"route": "name"}, {}, threads=1)
+        except Unsupported as fault:
+            said.append(str(fault))
+            raise
+
+    asked = [again(request_) for _ in range(3)]
+    # As it is compiled: no provider takes it, and the graph itself runs.
+    assert open_cached(asked[0], "ep-context", build, {}).get_inputs()[0].name == "x"
+    assert state(asked[0]) == "unkept"
+    assert len(said) == 1
+    assert "EPContext" in said[0]
+    # Later: a model that was sound is one of another provider now, by hash and all.
+    open_cached(asked[1], "ep-context", build, {})
+    assert state(asked[1]) == "built"
+    (context,) = Path(str(request_.cache_dir)).glob(f"models-*/{CONTEXT}")
+    context.write_bytes(_foreign_context())
+    asked[1].cache_memo.settle()
+    writes.append(one_node_model())
+    open_cached(asked[2], "ep-context", build, {})
+    assert state(asked[2]) == "rebuilt"
+    assert asked[2].cache_memo.use is not None
+    assert "EPContext" in (asked[2].cache_memo.use.why or "")
+    assert len(said) == 2

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from npumark.engines import model_cache
 from npumark.engines.base import Array, CacheMemo, Engine, LoadRequest
-from npumark.engines.model_cache import SIDECAR, ModelCache
+from npumark.engines.model_cache import ModelCache
+from npumark.engines.model_sidecar import SIDECAR, read_sidecar
 from npumark.engines.registry import BUILT_IN, resolve
 
 FLOATS = {"openvino": "fp32", "litert": "litert-fp16"}
@@ -126,9 +126,9 @@ def test_believed_a_scrambled_model_would_be_wrong_or_refused(
 
 def _seal(model: Compiled) -> None:
     """Make the sidecar say that what lies there now is what was compiled."""
-    sidecar = model_cache.read_sidecar(model.folder / SIDECAR)
-    cache = ModelCache(model.folder, settings=sidecar["settings"])
-    cache._models = model.folder / sidecar["models"]
+    sidecar = read_sidecar(model.folder / SIDECAR)
+    cache = ModelCache(model.folder, settings=sidecar.settings)
+    cache._models = model.folder / sidecar.models
     cache._seal()
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from npumark.engines.model_cache import SIDECAR
+from npumark.engines.model_sidecar import SIDECAR
 from npumark.orchestrator.compiled import root
 from npumark.orchestrator.events import AttemptEnded, Stage
 from npumark.pack.manifest import load_manifest

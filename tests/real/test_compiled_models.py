@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from npumark.engines.model_cache import SIDECAR
+from npumark.engines.model_sidecar import SIDECAR
 from npumark.engines.ort_context import CONTEXT
 from npumark.gates.judge import judge
 from npumark.orchestrator.discover import Found, Runtime

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from npumark.engines.model_cache import SIDECAR, ModelCache, Recipe, read_sidecar
+from npumark.engines.model_cache import ModelCache, Recipe
+from npumark.engines.model_sidecar import SIDECAR, read_sidecar
 
 TOOL = Path(__file__).parents[2] / "tool" / "scramble_cache.py"
 MODEL = bytes(range(40))
@@ -69,7 +70,7 @@ def test_every_byte_is_counted_and_none_is_believed(
     loads = next(line.split()[0] for line in told.splitlines() if line.endswith(" loads"))
     assert f"  {loads} right answers" in told
     assert "0 believed or answered wrong" in told
-    assert read_sidecar(tmp_path / "int8" / SIDECAR)["entry"] == "int8"
+    assert read_sidecar(tmp_path / "int8" / SIDECAR).entry == "int8"
 
 
 def test_a_changed_model_that_is_believed_is_named(

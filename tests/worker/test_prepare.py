@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from npumark.engines.model_cache import SIDECAR
+from npumark.engines.model_sidecar import SIDECAR
 from npumark.worker.__main__ import _encode, carry_out
 from npumark.worker.prepare import ANSWERS, agree
 from npumark.worker.protocol import Job, decode_job, decode_result
@@ -84,6 +84,13 @@ def test_a_model_is_thrown_away_where_the_job_says_so(job: Job) -> None:
     assert len(list(folder(job).glob("models-*"))) == 1
 
 
+def test_what_a_damaged_sidecar_named_goes_when_the_job_says_so(job: Job) -> None:
+    carry_out(job, 0)
+    (folder(job) / SIDECAR).write_text("{}")
+    assert carry_out(replace(job, rebuild=True), 0).status == "ok"
+    assert len(list(folder(job).glob("models-*"))) == 1
+
+
 def test_an_engine_without_a_cache_is_called_all_the_same(tiny: Any) -> None:
     tiny.script()
     told = carry_out(replace(tiny.job(), kind="prepare"), 0)
@@ -131,3 +138,34 @@ def test_zeros_agree_with_zeros_alone() -> None:
     zeros = [np.zeros(4, np.float32)]
     assert agree(zeros, [np.zeros(4, np.float32)])
     assert not agree(zeros, [np.full(4, 1e-3, np.float32)])
+
+
+def _with(*at: tuple[int, float]) -> list[Any]:
+    """Return the right answers with some numbers replaced."""
+    made = RIGHT[0].copy()
+    for place, value in at:
+        made[place] = value
+    return [made]
+
+
+NAN, INF = float("nan"), float("inf")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "same"),
+    [
+        (_with((3, NAN)), _with((3, NAN)), True),
+        (_with((3, NAN)), _with((3, NAN), (5, RIGHT[0][5] * 1.001)), True),
+        (_with((3, INF), (9, -INF)), _with((3, INF), (9, -INF)), True),
+        ([np.full(4, NAN, np.float16)], [np.full(4, NAN, np.float16)], True),
+        (_with((3, NAN)), _with((4, NAN)), False),
+        (_with((3, NAN)), RIGHT, False),
+        (_with((3, NAN)), _with((3, INF)), False),
+        (_with((3, INF)), _with((3, -INF)), False),
+        (_with((3, NAN)), [-_with((3, NAN))[0]], False),
+        ([np.arange(64)], [np.arange(64)], True),
+        ([np.arange(64)], [np.arange(64)[::-1].copy()], False),
+    ],
+)
+def test_agreement_of_what_is_no_number(before: list[Any], after: list[Any], same: bool) -> None:
+    assert agree(before, after) is same
