@@ -97,8 +97,8 @@ _GPU = {"iGPU": "gpu", "dGPU": "gpu"}
 _COREML = ("NPU", "iGPU", "dGPU", "CPU")
 
 _QUEUED = (
-    "graph assignment; time of the calls less that of other providers' kernels, because its own "
-    "kernels' times are of queueing"
+    "graph assignment; time of the calls less every stretch in which another provider's kernel "
+    "ran, because its own kernels' times are of queueing"
 )
 
 PROVIDERS: tuple[Provider, ...] = (

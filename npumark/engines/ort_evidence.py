@@ -6,8 +6,9 @@ Three witnesses, none of which is believed alone:
   Nodes that it leaves out (some were seen to be assigned after the recording) leave a claim
   unproved. Operators that multiply survive every rewriting that comes before the recording, so
   those are counted against the file;
-- the *profile* of a short run apart: time by each kernel's own provider field. Time of a kernel
-  without one counts against the claim;
+- the *profile* of a short run apart: time by each kernel's own provider field, or by the clock
+  for a provider that works behind the call (ort_timeline). Time of a kernel without one counts
+  against the claim;
 - what lies beneath the provider, where it could turn to another device unseen (ort_beneath).
 """
 
@@ -26,8 +27,9 @@ from npumark.engines.onnx_graph import INTEGER_PRODUCTS, PRODUCTS, OnnxGraph, re
 from npumark.engines.ort_beneath import Beneath, openvino, qnn, vitisai
 from npumark.engines.ort_context import compiled_nodes
 from npumark.engines.ort_options import QNN_PROFILE
-from npumark.engines.ort_profile import Profile, read_profile
+from npumark.engines.ort_profile import MULTIPLIES, Profile, read_profile
 from npumark.engines.ort_session import CPU, LISTS_ONLY_OTHERS, open_session
+from npumark.engines.ort_timeline import share_of_calls
 from npumark.engines.qnn_profile import QnnProfile, read_qnn_profile
 from npumark.engines.vitisai_report import FACT as VITIS_FACT
 from npumark.engines.vitisai_report import VitisReport, from_fact, read_report
@@ -36,10 +38,13 @@ from npumark.worker.protocol import Placement
 
 CONTEXT = "EPContext"
 """The operator of a graph that was compiled before. The nodes it stands for are those that were
-assigned when it was compiled; a graph that somebody else compiled lists them nowhere."""
+assigned when it was compiled; where that was not recorded, nothing tells them."""
 
 MULTIPLYING = PRODUCTS | INTEGER_PRODUCTS | {"FusedConv", "FusedGemm", "FusedMatMul", "QGemm"}
 """Operators as they may stand in the assignment that do the work of a graph's products."""
+
+_COPIES = frozenset({"Memcpy", "MemcpyFromHost", "MemcpyToHost"})
+"""Kernels that the runtime adds to bring values to a device and back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,18 +150,27 @@ def prove(evidence: Evidence, row: Provider, device: Mapping[str, Any]) -> Place
         raise WrongDevice(f"everything ran on {others}, and nothing on {own}")
     untold = (row.id, device.get("route")) in LISTS_ONLY_OTHERS
     op_share, gap = _operators(evidence, own, untold=untold)
+    if own == CPU:
+        # What the CPU provider was not given cannot have hidden on another CPU.
+        gap = None
     partitions = _partitions(evidence.profile, own)
     source = "graph assignment and profile"
 
     def unproved(why: str) -> Placement:
         return Placement("unproved", None, op_share, partitions or None, source, why)
 
+    if not kernels:
+        return unproved("the profile shows no kernel")
     share, why = _time_share(evidence.profile, own, asynchronous=row.asynchronous)
     if share is None or why is not None:
         return unproved(why or "the profile accounts for no time")
-    if gap is not None and own != CPU:
-        # What the CPU provider was not given cannot have hidden on another CPU.
+    if gap is not None:
         return unproved(gap)
+    if own != CPU and evidence.graph.products and not _multiplied(evidence, own):
+        return unproved(
+            f"the profile shows no kernel of {own} that can have done any of the graph's "
+            f"{len(evidence.graph.products)} operators that multiply"
+        )
     verdict = _beneath(evidence, row, device)
     share *= 1 - verdict.elsewhere
     if verdict.source:
@@ -174,42 +188,57 @@ def _time_share(
     """Return the provider's share of the time, or null and why.
 
     A provider that works behind the call is not timed by its kernels: their durations are of
-    queueing. The kernels of all others run on the host, one after the other, inside the call,
-    and last as long as they say. Whatever else of the call there is, is the provider's: queueing,
-    its device's work, the wait for it, the copies. So the share is 1 - others / calls. Where a
-    kernel on the host overlaps with the device's work its time counts against the provider all
-    the same: the share errs low, but for the runtime's own microseconds between kernels.
+    queueing. Its share is of the calls' own time, by the clock (ort_timeline).
     """
-    others = sum(k.microseconds for k in profile.kernels if k.provider != own)
     if asynchronous:
-        if profile.run_us <= 0:
-            return None, "the profile does not say how long the calls lasted"
-        return max(0.0, 1 - others / profile.run_us), None
+        return share_of_calls(profile, own)
     total = sum(k.microseconds for k in profile.kernels)
-    return ((total - others) / total, None) if total else (None, None)
+    ours = sum(k.microseconds for k in profile.kernels if k.provider == own)
+    return (ours / total, None) if total else (None, None)
 
 
 def _operators(evidence: Evidence, own: str, *, untold: bool) -> tuple[float | None, str | None]:
     """Return the provider's share of operators, and what the assignment does not account for.
 
-    Where ``untold``, the runtime lists what others got and the rest is the provider's; likewise
-    what a graph compiled before holds.
+    Where ``untold``, the runtime lists what others got and the rest is the provider's. A graph
+    compiled before lists its operators as they were when it was compiled; where nothing kept
+    those, it holds nobody knows what.
     """
     nodes, in_file = evidence.assigned, len(evidence.graph.nodes)
     if nodes is None:
         return None, evidence.unlisted
+    if any(n.op == CONTEXT for n in nodes):
+        return None, (
+            "which operators the compiled model holds was not recorded when it was compiled; "
+            "remove it (npumark pack clean --compiled) and run again"
+        )
+    expected = len(evidence.graph.products)
     others = sum(1 for n in nodes if n.provider != own)
-    if untold or any(n.op == CONTEXT for n in nodes):
+    multiplying = Counter(n.provider == own for n in nodes if n.op in MULTIPLYING)
+    nothing = f"{own} was given none of the graph's {expected} operators that multiply"
+    if untold:
+        if expected and multiplying[False] >= expected:
+            return None, nothing
         return (max(0.0, 1 - others / in_file) if in_file else None), None
     share = 1 - others / len(nodes) if nodes else None
-    expected = len(evidence.graph.products)
-    listed = sum(1 for n in nodes if n.op in MULTIPLYING)
+    listed = multiplying.total()
     if not nodes or listed < expected:
         return share, (
             f"the runtime's list of assigned nodes has {listed} of the graph's {expected} "
             f"operators that multiply ({len(nodes)} nodes of {in_file})"
         )
-    return share, None
+    return share, (nothing if expected and not multiplying[True] else None)
+
+
+def _multiplied(evidence: Evidence, own: str) -> bool:
+    """Say whether a kernel of ``own`` can have multiplied: one of an operator that does, or of a
+    part of the graph that it compiled, which bears no operator's name."""
+    plain = {n.op for n in evidence.graph.nodes} | {n.op for n in evidence.assigned or ()} | _COPIES
+    return any(
+        k.op in MULTIPLYING | MULTIPLIES or k.op not in plain
+        for k in evidence.profile.kernels
+        if k.provider == own
+    )
 
 
 def _partitions(profile: Profile, own: str) -> int:

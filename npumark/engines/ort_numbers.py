@@ -32,7 +32,7 @@ from npumark.engines.integer_probe import integer_input, integer_model, multipli
 from npumark.engines.number_probe import Verdict, classify, probe_model, product
 from npumark.engines.onnx_graph import PRODUCTS, Product
 from npumark.engines.ort_evidence import MULTIPLYING, Evidence, read_assignment
-from npumark.engines.ort_profile import FLOAT_MACS, INTEGER_MACS, WEIGHT_ONLY_MACS, formats
+from npumark.engines.ort_profile import FLOAT_MACS, MULTIPLIES, formats
 from npumark.engines.ort_session import CPU, open_session
 from npumark.errors import EngineError
 
@@ -43,8 +43,6 @@ AskIntegers = Callable[[], bool | None]
 """Whether the provider multiplies 8-bit operands as integers; null where that stays open."""
 
 _PROFILE_TYPES = {"float": "float32", "float16": "float16"}
-
-_SHOWN = FLOAT_MACS | INTEGER_MACS | WEIGHT_ONLY_MACS
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +61,7 @@ def read_numbers(
     if row.provider_name == CPU:
         return Numbers(formats(evidence.profile, declared), {})
     own, probed = str(row.provider_name), _Asked(ask, ask_integers)
-    shown = [k for k in evidence.profile.kernels if k.provider == own and k.op in _SHOWN]
+    shown = [k for k in evidence.profile.kernels if k.provider == own and k.op in MULTIPLIES]
     layers = [i for i in evidence.profile.inner if i.provider == own]
     if shown:
         found = _by_kernels(evidence, own, declared, probed)
@@ -180,7 +178,7 @@ def _by_operators(evidence: Evidence, own: str, declared: str, asked: _Asked) ->
         counts[f"{part.op}({family.lstrip('?')})"] += 1
     kernels = evidence.profile.kernels
     for kernel in kernels[: len(kernels) // max(1, evidence.profile.runs)]:
-        if kernel.provider != own and kernel.op in _SHOWN:
+        if kernel.provider != own and kernel.op in MULTIPLIES:
             alone = replace(evidence.profile, kernels=(kernel,), runs=1)
             ran = formats(alone, declared).ran or "?a kernel elsewhere does not tell its type"
             families[ran] += max(1, len(hidden))

@@ -68,6 +68,9 @@ INTEGER_MACS = frozenset(
 WEIGHT_ONLY_MACS = frozenset({"MatMulBnb4", "MatMulNBits"})
 """Operators that unpack stored weights and multiply in floating point (accuracy level 1)."""
 
+MULTIPLIES = FLOAT_MACS | INTEGER_MACS | WEIGHT_ONLY_MACS
+"""Operators of kernels whose work is multiply-accumulates, in whatever format."""
+
 _PRODUCTS = frozenset(
     {
         "DynamicQuantizeMatMul",
@@ -92,15 +95,33 @@ _CONVOLUTIONS = frozenset(
 _FAMILY = {"float": "FP32", "float16": "FP16", "bfloat16": "BF16", "double": "FP64"}
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class Span:
+    """A stretch of the profile's clock, in whole microseconds."""
+
+    start: int
+    microseconds: int
+
+    @property
+    def end(self) -> int:
+        """Return where it ends."""
+        return self.start + self.microseconds
+
+
 @dataclass(frozen=True, slots=True)
 class Kernel:
     """One kernel call. ``inputs`` and ``outputs`` hold (element type, shape)."""
 
     op: str
     provider: str | None
-    microseconds: int
+    span: Span
     inputs: tuple[tuple[str, tuple[int, ...]], ...]
     outputs: tuple[tuple[str, tuple[int, ...]], ...]
+
+    @property
+    def microseconds(self) -> int:
+        """Return how long it took."""
+        return self.span.microseconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,14 +137,14 @@ class Inner:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """``kernels`` in order of execution, over ``runs`` calls that lasted ``run_us`` together.
+    """``kernels`` in order of execution, over ``runs`` calls, whose spans are ``calls``.
     ``threads`` is how many threads the intra-op pool had, the calling one included; null where
     the profile does not say. ``inner`` are what providers add of their own."""
 
     kernels: tuple[Kernel, ...]
     runs: int
     threads: int | None
-    run_us: int = 0
+    calls: tuple[Span, ...] = ()
     inner: tuple[Inner, ...] = ()
 
 
@@ -159,7 +180,7 @@ def parse_profile(events: list[dict[str, Any]], runs: int) -> Profile:
             Kernel(
                 op=str(told.get("op_name", "")),
                 provider=told.get("provider") or None,
-                microseconds=int(event["dur"]),
+                span=_span(event),
                 inputs=_types(told.get("input_type_shape")),
                 outputs=_types(told.get("output_type_shape")),
             )
@@ -167,8 +188,8 @@ def parse_profile(events: list[dict[str, Any]], runs: int) -> Profile:
         workers = (told.get("thread_scheduling_stats") or {}).get("sub_threads")
         if workers is not None:
             pools.append(1 + len(workers))
-    whole = sum(int(call["dur"]) for call in calls)
-    return Profile(tuple(kernels), runs, max(pools) or None, whole, tuple(inner))
+    spans = tuple(_span(call) for call in calls)
+    return Profile(tuple(kernels), runs, max(pools) or None, spans, tuple(inner))
 
 
 def formats(
@@ -223,6 +244,10 @@ def macs(kernel: Kernel) -> int | None:
         at = 3 if kernel.op == "QLinearConv" else 1
         return convolution_macs(inputs[at] if len(inputs) > at else (), output)
     return None
+
+
+def _span(event: Mapping[str, Any]) -> Span:
+    return Span(int(event["ts"]), int(event["dur"]))
 
 
 def _inner(event: dict[str, Any]) -> Inner:

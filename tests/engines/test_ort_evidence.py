@@ -18,7 +18,7 @@ from npumark.engines.ort_evidence import (
     read_assignment,
 )
 from npumark.engines.ort_plugins import third_party
-from npumark.engines.ort_profile import Inner, Kernel, Profile
+from npumark.engines.ort_profile import Inner, Kernel, Profile, Span
 from npumark.engines.qnn_profile import QnnProfile
 from npumark.engines.vitisai_report import Part, VitisReport
 from npumark.errors import WrongDevice
@@ -34,11 +34,16 @@ def row(name: str) -> Provider:
 
 
 def kernel(op: str, us: int, provider: str | None) -> Kernel:
-    return Kernel(op, provider, us, (), ())
+    return Kernel(op, provider, Span(0, us), (), ())
 
 
 def profile(kernels: Iterable[Kernel], *, runs: int = 1, run_us: int = 0) -> Profile:
-    return Profile(tuple(kernels), runs, None, run_us)
+    """Return a profile of kernels one after the other from the start of a call of ``run_us``."""
+    placed, at = [], 0
+    for one in kernels:
+        placed.append(replace(one, span=Span(at, one.microseconds)))
+        at += one.microseconds
+    return Profile(tuple(placed), runs, None, (Span(0, run_us),) if run_us else ())
 
 
 def graph(ops: Sequence[str]) -> OnnxGraph:
@@ -68,8 +73,9 @@ DML = "DmlExecutionProvider"
 
 
 def test_one_heavy_operator_elsewhere_outweighs_many_light_ones_here() -> None:
-    kernels = [*(kernel("Add", 4, DML) for _ in range(99)), kernel("MatMul", 600, CPU)]
-    found = evidence(kernels, {DML: ["Add"] * 99, CPU: ["MatMul"]})
+    light = ["Add"] * 98 + ["MatMul"]
+    kernels = [*(kernel(op, 4, DML) for op in light), kernel("MatMul", 600, CPU)]
+    found = evidence(kernels, {DML: light, CPU: ["MatMul"]})
     placement = on_directml(found, asynchronous=False)
     assert placement.verdict == "proved"
     assert placement.op_share == 0.99
@@ -81,9 +87,8 @@ def test_time_of_an_unknown_provider_counts_against_the_claim() -> None:
     kernels = [kernel("MatMul", 50, DML), kernel("Conv", 50, None)]
     found = evidence(kernels, {DML: ["MatMul"], "": ["Conv"]})
     for asynchronous in (False, True):
-        placed = on_directml(
-            replace(found, profile=replace(found.profile, run_us=100)), asynchronous=asynchronous
-        )
+        timed = replace(found.profile, calls=(Span(0, 100),))
+        placed = on_directml(replace(found, profile=timed), asynchronous=asynchronous)
         assert (placed.share, placed.op_share) == (0.5, 0.5)
 
 
@@ -101,10 +106,67 @@ def test_partitions_are_unbroken_stretches_of_one_call() -> None:
     assert on_directml(found, asynchronous=False).partitions == 2
 
 
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_no_kernel_proves_nothing(asynchronous: bool) -> None:
+    found = evidence([], {DML: ["MatMul"]}, run_us=1000)
+    placement = on_directml(found, asynchronous=asynchronous)
+    assert (placement.verdict, placement.share) == ("unproved", None)
+    assert placement.why == "the profile shows no kernel"
+
+
 def test_no_time_proves_nothing() -> None:
-    placement = on_directml(evidence([], {DML: ["MatMul"]}), asynchronous=False)
+    placement = on_directml(
+        evidence([kernel("MatMul", 0, DML)], {DML: ["MatMul"]}), asynchronous=False
+    )
     assert (placement.verdict, placement.share) == ("unproved", None)
     assert placement.why == "the profile accounts for no time"
+
+
+CUDA = "CUDAExecutionProvider"
+
+
+@pytest.mark.parametrize("op", ["Relu", "MemcpyFromHost"])
+def test_a_provider_that_was_given_no_multiplying_operator_proves_nothing(op: str) -> None:
+    found = evidence(
+        [kernel(op, 1, CUDA), kernel("MatMul", 400, CPU)],
+        {CUDA: ["Relu"], CPU: ["MatMul"]},
+        run_us=1000,
+    )
+    placement = prove(found, row("ort-cuda"), {})
+    assert (placement.verdict, placement.share, placement.op_share) == ("unproved", None, 0.5)
+    assert placement.why == f"{CUDA} was given none of the graph's 1 operators that multiply"
+
+
+@pytest.mark.parametrize("op", ["Relu", "MemcpyFromHost"])
+def test_a_provider_without_a_kernel_that_can_multiply_proves_nothing(op: str) -> None:
+    # The assignment claims the product, and the profile shows who ran it.
+    found = evidence(
+        [kernel(op, 1, CUDA), kernel("MatMul", 400, CPU)], {CUDA: ["MatMul", "Relu"]}, run_us=1000
+    )
+    placement = prove(found, row("ort-cuda"), {})
+    assert (placement.verdict, placement.share) == ("unproved", None)
+    assert placement.why is not None
+    assert placement.why.startswith(f"the profile shows no kernel of {CUDA} that can have done")
+
+
+def test_a_compiled_part_holds_the_operators_that_were_assigned_to_it() -> None:
+    found = evidence(
+        [kernel("TRTKernel_graph_1_0", 9, "TensorrtExecutionProvider")],
+        {"TensorrtExecutionProvider": ["MatMul", "Relu"]},
+        run_us=10,
+    )
+    placement = prove(found, row("ort-tensorrt"), {})
+    assert (placement.verdict, placement.share) == ("proved", 1.0)
+    given_light_ones = replace(
+        found, assigned=(AssignedNode("TensorrtExecutionProvider", "Relu", ""),)
+    )
+    assert prove(given_light_ones, row("ort-tensorrt"), {}).verdict == "unproved"
+
+
+def test_a_graph_without_a_multiplying_operator_is_placed_by_its_time() -> None:
+    found = evidence([kernel("Relu", 9, CUDA)], {CUDA: ["Relu"]}, run_us=10)
+    placement = prove(found, row("ort-cuda"), {})
+    assert (placement.verdict, placement.share) == ("proved", 1.0)
 
 
 @pytest.mark.parametrize("name", ["ort-dml", "ort-qnn", "ort-webgpu", "ort-openvino"])
@@ -122,13 +184,6 @@ def test_queueing_is_not_work_and_the_wait_is_the_providers() -> None:
     assert on_directml(found, asynchronous=True).share == pytest.approx(1 - 1000 / 41_005)
     # Its kernels' own durations would have said that the host did nearly all.
     assert on_directml(found, asynchronous=False).share == pytest.approx(5 / 1005)
-
-
-def test_a_share_is_never_negative() -> None:
-    found = evidence(
-        [kernel("Q", 500, CPU), kernel("MatMul", 1, DML)], {DML: ["MatMul"]}, run_us=400
-    )
-    assert on_directml(found, asynchronous=True).share == 0.0
 
 
 def test_without_the_time_of_the_calls_queueing_proves_nothing() -> None:
@@ -167,11 +222,20 @@ def test_an_untold_assignment_proves_nothing_but_on_the_cpu_provider() -> None:
     assert (placement.verdict, placement.share, placement.op_share) == ("proved", 1.0, None)
 
 
-def test_what_a_compiled_context_holds_is_what_others_were_not_given() -> None:
+@pytest.mark.parametrize("name", ["ort-tensorrt", "ort-vitisai"])
+def test_a_compiled_context_whose_operators_were_not_recorded_proves_nothing(name: str) -> None:
+    own = str(row(name).provider_name)
+    found = evidence([kernel("EPContext", 90, own)], {own: ["EPContext"]}, ops=["MatMul"], run_us=9)
+    placement = prove(found, row(name), {})
+    assert (placement.verdict, placement.share, placement.op_share) == ("unproved", None, None)
+    assert placement.why is not None
+    assert "was not recorded when it was compiled" in placement.why
+
+
+def test_a_compiled_context_is_what_was_assigned_when_it_was_compiled() -> None:
     found = evidence(
         [kernel("EPContext", 90, "QNNExecutionProvider"), kernel("Hardmax", 10, CPU)],
-        {"QNNExecutionProvider": ["EPContext"], CPU: ["Hardmax"]},
-        ops=["MatMul"] * 9 + ["Hardmax"],
+        {"QNNExecutionProvider": ["MatMul"] * 9, CPU: ["Hardmax"]},
         qnn=ACCELERATED,
     )
     placement = prove(found, row("ort-qnn"), {})
@@ -181,7 +245,7 @@ def test_what_a_compiled_context_holds_is_what_others_were_not_given() -> None:
 def test_webgpu_built_in_lists_what_others_got_and_the_rest_is_its_own() -> None:
     name = str(row("ort-webgpu").provider_name)
     found = evidence(
-        [kernel("MatMul", 2, name), kernel("QuantizeLinear", 50, CPU)],
+        [kernel("QuantizeLinear", 50, CPU), kernel("MatMul", 2, name)],
         {CPU: ["QuantizeLinear"]},
         ops=["QuantizeLinear", "DequantizeLinear", "MatMul", "Relu"],
         run_us=1000,
@@ -190,6 +254,9 @@ def test_webgpu_built_in_lists_what_others_got_and_the_rest_is_its_own() -> None
     assert (placement.verdict, placement.share, placement.op_share) == ("proved", 0.95, 0.75)
     # As a plug-in it lists its own nodes, and leaving them out is a gap.
     assert prove(found, row("ort-webgpu"), {"route": "devices"}).verdict == "unproved"
+    elsewhere = (*(found.assigned or ()), AssignedNode(CPU, "MatMul", ""))
+    placement = prove(replace(found, assigned=elsewhere), row("ort-webgpu"), {"route": "name"})
+    assert (placement.verdict, placement.op_share) == ("unproved", None)
 
 
 def qnn(**more: Any) -> Placement:

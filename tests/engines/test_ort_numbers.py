@@ -19,7 +19,7 @@ from npumark.engines.ort_numbers import (
     read_numbers,
     summary,
 )
-from npumark.engines.ort_profile import Inner, Kernel, Profile
+from npumark.engines.ort_profile import Inner, Kernel, Profile, Span
 from npumark.engines.qnn_profile import QnnProfile
 
 CPU = "CPUExecutionProvider"
@@ -75,7 +75,7 @@ def hidden(
     assigned = tuple(
         AssignedNode(CPU if n.name in elsewhere else provider, n.op, n.name) for n in nodes
     )
-    kernels = (Kernel("part_1", provider, 90, (("float", (4, 4)),), ()),)
+    kernels = (Kernel("part_1", provider, Span(0, 90), (("float", (4, 4)),), ()),)
     return Evidence(Profile(kernels, 1, None), graph, assigned, **more)
 
 
@@ -161,7 +161,9 @@ def test_weights_in_few_bits_inside_a_hidden_part_are_not_claimed() -> None:
 
 def test_what_ran_elsewhere_votes_too() -> None:
     evidence = hidden(QNN, "integer float float", elsewhere=("mm1", "mm2"), qnn=FOLDED)
-    outside = Kernel("MatMul", CPU, 5, (("float", (4, 4)), ("float", (4, 4))), (("float", (4, 4)),))
+    outside = Kernel(
+        "MatMul", CPU, Span(0, 5), (("float", (4, 4)), ("float", (4, 4))), (("float", (4, 4)),)
+    )
     kernels = (*evidence.profile.kernels, outside, outside)
     evidence = replace(evidence, profile=replace(evidence.profile, kernels=kernels))
     found = read(evidence, "ort-qnn", "INT8", never)
@@ -176,7 +178,9 @@ def test_what_was_renamed_on_its_way_elsewhere_votes_once() -> None:
         AssignedNode(CPU, "Gemm", "gemm_of_mm1"),
         AssignedNode(CPU, "Gemm", "gemm_of_mm2"),
     )
-    outside = Kernel("Gemm", CPU, 5, (("float", (4, 4)), ("float", (4, 4))), (("float", (4, 4)),))
+    outside = Kernel(
+        "Gemm", CPU, Span(0, 5), (("float", (4, 4)), ("float", (4, 4))), (("float", (4, 4)),)
+    )
     kernels = (*evidence.profile.kernels, outside, outside)
     evidence = replace(evidence, assigned=nodes, profile=replace(evidence.profile, kernels=kernels))
     found = read(evidence, "ort-qnn", "INT8", never)
@@ -195,7 +199,7 @@ def test_an_untold_assignment_leaves_hidden_kernels_unknown() -> None:
 def shown(op: str, kind: str) -> Evidence:
     provider = str(row("ort-cuda").provider_name)
     matrix = (kind, (4, 4))
-    kernel = Kernel(op, provider, 5, (matrix, matrix), (matrix,))
+    kernel = Kernel(op, provider, Span(0, 5), (matrix, matrix), (matrix,))
     graph = OnnxGraph(tuple(layer(0, "float")), ("x0",), ("y0",), frozenset(), "float32")
     return Evidence(Profile((kernel,), 1, None), graph, (AssignedNode(provider, op, "mm0"),))
 

@@ -6,10 +6,17 @@ from typing import Any
 
 import pytest
 
-from npumark.engines.ort_profile import MAX_EVENTS, Inner, formats, parse_profile, read_profile
+from npumark.engines.ort_profile import (
+    MAX_EVENTS,
+    Inner,
+    Span,
+    formats,
+    parse_profile,
+    read_profile,
+)
 from npumark.errors import EngineError
 
-RUN = {"cat": "Session", "name": "model_run", "dur": 1}
+RUN = {"cat": "Session", "name": "model_run", "ts": 0, "dur": 1}
 
 
 def node(
@@ -26,7 +33,7 @@ def node(
         "input_type_shape": [{kind: list(shape)} for kind in kinds],
         "output_type_shape": [{"float": list(out)}],
     }
-    return {"cat": "Node", "name": f"{op}_kernel_time", "dur": us, "args": args}
+    return {"cat": "Node", "name": f"{op}_kernel_time", "ts": 7, "dur": us, "args": args}
 
 
 def test_a_profile_with_other_runs_than_were_made_is_refused() -> None:
@@ -120,8 +127,9 @@ def test_calls_and_what_providers_add_of_their_own_are_read() -> None:
         "dur": 7,
         "args": {"ep": "X", "ov_node_type": "FullyConnected", "ov_exec_type": "brgemm_avx512_I8"},
     }
-    profile = parse_profile([RUN, {**RUN, "dur": 40}, inside], 2)
-    assert profile.run_us == 41
+    profile = parse_profile([RUN, {**RUN, "ts": 9, "dur": 40}, inside, node("Relu", 3)], 2)
+    assert profile.calls == (Span(0, 1), Span(9, 40))
+    assert profile.kernels[0].span == Span(7, 3)
     assert profile.inner == (Inner("X", "FullyConnected", "brgemm_avx512_I8", 7),)
 
 
