@@ -71,15 +71,21 @@ def install(
             autocompletion=complete.environments,
         ),
     ] = None,
+    again: Annotated[
+        bool,
+        typer.Option("--again", help="Make it anew, even where it is installed and up to date."),
+    ] = False,
     json: JsonOption = False,
 ) -> None:
     """Make the environment of each NAME, or list those there are.
 
     An environment holds pinned packages beside npumark's own, under the data folder or in
     NPUMARK_ENGINES. pip fetches them from where it is set up to; NPUMARK_MIRROR names a folder
-    of wheels, or a URL, that is searched first. What is installed and up to date stays as it is.
+    of wheels, or a URL, that is searched first. What is installed and up to date stays as it is,
+    unless --again is given.
     """
     from npumark import paths
+    from npumark.errors import UsageError
     from npumark.orchestrator.environments import size_of, standings
     from npumark.orchestrator.install import check
     from npumark.orchestrator.install import install as make
@@ -92,13 +98,18 @@ def install(
         made = []
         for name in dict.fromkeys(names):
             with _progress(name) as tell:
-                made.append(make(name, tell))
+                made.append(make(name, tell, again=again))
             if not json:
                 held = size_of(made[-1].standing)
                 output.put(render_made(made[-1], held, page_of(sys.stdout)))
         if json:
             output.put_json({"environments": [_made(m) for m in made]})
         return
+    if again:
+        raise UsageError(
+            "--again makes an environment anew, and none is named",
+            "`npumark engines install` lists them.",
+        )
     found = standings()
     sizes = {s.name: size_of(s) for s in found if s.installed}
     folder = str(paths.engines_dir())
@@ -121,15 +132,24 @@ def remove(
     ],
     json: JsonOption = False,
 ) -> None:
-    """Remove the environment of each NAME."""
+    """Remove the environment of each NAME.
+
+    A folder of that name that npumark did not make stays, and so does what a link leads to.
+    """
     from npumark.orchestrator.install import remove as take_away
 
     removed = {name: take_away(name) for name in dict.fromkeys(names)}
     if json:
-        output.put_json({"removed": [name for name, there in removed.items() if there]})
+        output.put_json(
+            {
+                "removed": [name for name, one in removed.items() if one.there],
+                "stays": {name: one.stays for name, one in removed.items() if one.stays},
+            }
+        )
         return
-    for name, there in removed.items():
-        output.put(f"{name} is removed\n" if there else f"{name} was not installed\n")
+    for name, one in removed.items():
+        told = f"{name} is removed" if one.there else f"{name} was not installed"
+        output.put(f"{told}; {one.stays}\n" if one.stays else f"{told}\n")
 
 
 def _document(info: EngineInfo, found: Survey) -> dict[str, Any]:
@@ -191,6 +211,7 @@ def _made(made: Made) -> dict[str, Any]:
     return {
         **_environment(made.standing, size_of(made.standing)),
         "already": made.already,
+        "note": made.note,
         "engines": [
             {"id": f.info.id, "available": f.info.available, "reason": f.info.reason}
             for f in made.engines

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,15 +27,35 @@ def offered() -> tuple[Plugin, ...]:
         return tuple(_describe(provider) for provider in catalogue.find_all_providers())
 
 
-def install_all() -> tuple[str, ...]:
+def install_all(tell: Callable[[str], None] = lambda _: None) -> tuple[str, ...]:
     """Have Windows download and install every provider that it offers for this computer; return
-    their names. Raises OSError where that fails."""
-    names = []
+    their names. ``tell`` is called with each name before it is asked for.
+
+    Raises OSError, once all were asked for, naming those that failed.
+    """
+    names, faults = [], []
     with importlib.import_module("windowsml").EpCatalog() as catalogue:
         for provider in catalogue.find_all_providers():
-            provider.ensure_ready()
-            names.append(str(provider.name))
+            name = str(provider.name)
+            tell(name)
+            try:
+                provider.ensure_ready()
+            except OSError as fault:
+                faults.append(f"{name} ({' '.join(str(fault).split())[:100]})")
+            names.append(name)
+    if faults:
+        raise OSError(f"not {', '.join(faults)}")
     return tuple(names)
+
+
+def install_offered() -> int:
+    """Install them, told line by line on standard output; return the exit status."""
+    try:
+        install_all(lambda name: print(f"asking for {name}", flush=True))
+    except Exception as fault:  # noqa: BLE001 - told in a line, whatever the package raises
+        print(" ".join(str(fault).split()), flush=True)
+        return 1
+    return 0
 
 
 def _describe(provider: Any) -> Plugin:

@@ -14,6 +14,7 @@ from typing import Any
 from npumark.engines import catalogue
 from npumark.engines.catalogue import PROVIDERS
 from npumark.engines.registry import RUNTIME_TITLES
+from npumark.orchestrator.environments import remake
 from npumark.orchestrator.interrupts import Interrupts
 from npumark.orchestrator.supervisor import Outcome, supervise
 from npumark.policy import WorkerLimits
@@ -161,11 +162,6 @@ def _engines(runtime: Runtime, outcome: Outcome) -> tuple[EngineInfo, ...]:
     if outcome.status != "ok":
         reason = f"{reason}; {remake(runtime.environment)}"
     return stand_ins(runtime.environment, reason)
-
-
-def remake(environment: str) -> str:
-    """Return the sentence's end that tells how an environment becomes whole."""
-    return f"`npumark engines install {environment}` makes its environment anew"
 
 
 def stand_ins(environment: str, reason: str) -> tuple[EngineInfo, ...]:

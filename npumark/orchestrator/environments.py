@@ -1,7 +1,9 @@
 """Environments of engines: where they lie, whether they are whole, what they hold.
 
 ``<engines>/<name>/`` is a virtual environment with ``environment.json`` in it, written last, so
-that one without it was never finished. Everything here only reads; ``install`` makes them.
+that one without it was never finished. It is marked as npumark's from its beginning: the folder
+may hold a user's own things too, and those are none of ours. Everything here only reads;
+``install`` makes them.
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import platform
+import re
 import sys
 import sysconfig
 from dataclasses import asdict, dataclass
@@ -25,9 +28,17 @@ SCHEMA = "npumark-environment/1"
 MAKING = ".making-"
 """Begins the name of a folder in which an environment is being made, or was."""
 
-_MAX_FILE_BYTES = 1 << 20
+MARK = ".npumark-environment"
+"""A file in every environment that npumark began to make: what has none, and no
+``environment.json`` of ours either, somebody else put there."""
 
-State = Literal["absent", "installed", "outdated", "broken", "half-made"]
+_MAX_FILE_BYTES = 1 << 20
+_REQUIREMENT = re.compile(
+    r"(?P<name>[A-Za-z0-9._-]+)(\[[^\]]*\])?==(?P<version>[^\s;]+)"
+    r"(\s*;\s*sys_platform\s*==\s*'(?P<system>\w+)')?"
+)
+
+State = Literal["absent", "installed", "outdated", "broken", "half-made", "foreign"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,12 +88,29 @@ class Installed:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """How it stands with an environment: ``why`` where it cannot be used, or is out of date."""
+    """How it stands with an environment: ``why`` where it cannot be used, or is out of date.
+
+    ``foreign``: a file or folder that npumark did not make has its name.
+    """
 
     name: str
     state: State
     why: str | None = None
     installed: Installed | None = None
+
+    @property
+    def remedy(self) -> str:
+        """The end of a sentence that tells how the environment becomes whole."""
+        if self.state == "foreign":
+            return f"move it away, then run `npumark engines install {self.name}`"
+        if catalogue.environment(self.name) is None:
+            return f"`npumark engines remove {self.name}` frees its space"
+        return remake(self.name)
+
+
+def remake(name: str) -> str:
+    """Return the end of a sentence that tells how an environment is made anew, whatever it is."""
+    return f"`npumark engines install {name} --again` makes its environment anew"
 
 
 def here() -> str:
@@ -103,11 +131,11 @@ def runs_here(row: Environment) -> bool:
 
 def standings(folder: Path | None = None) -> tuple[Standing, ...]:
     """Return how it stands with every environment: those of the catalogue in its order, then
-    whatever else lies among them. ``folder`` holds them (``paths.engines_dir()`` by default)."""
+    those that another npumark made. ``folder`` holds them (``paths.engines_dir()`` by default)."""
     root = folder or paths.engines_dir()
     known = [row.name for row in catalogue.ENVIRONMENTS]
     try:
-        others = sorted(p.name for p in root.iterdir() if p.is_dir() and not p.name.startswith("."))
+        others = sorted(p.name for p in root.iterdir() if p.name[0] != "." and is_ours(p))
     except OSError:
         others = []
     return tuple(standing(name, root) for name in (*known, *(n for n in others if n not in known)))
@@ -117,10 +145,15 @@ def standing(name: str, folder: Path | None = None) -> Standing:
     """Return how it stands with the environment of this name."""
     root = folder or paths.engines_dir()
     place = root / name
+    foreign = Standing(name, "foreign", "something that npumark did not make has its name")
     if not place.is_dir():
+        if place.is_file():
+            return foreign
         if any(root.glob(f"{MAKING}{name}.*")):
             return Standing(name, "half-made", "its installation has not come to its end")
         return Standing(name, "absent")
+    if not is_ours(place) and not _is_empty(place):
+        return foreign
     row = catalogue.environment(name)
     if row is None:
         return Standing(name, "broken", "this version of npumark has no such environment")
@@ -135,6 +168,50 @@ def standing(name: str, folder: Path | None = None) -> Standing:
         why = f"packages in it were changed: {', '.join(installed.changed[:5])}"
         return Standing(name, "outdated", why, installed)
     return Standing(name, "installed", None, installed)
+
+
+def is_ours(folder: Path) -> bool:
+    """Say whether npumark made a folder: it bears the mark, or a seal that npumark wrote."""
+    try:
+        if (folder / MARK).is_file():
+            return True
+        _unseal((folder / FILE).read_bytes())
+    except (OSError, ValueError):
+        return False
+    return True
+
+
+def _is_empty(folder: Path) -> bool:
+    try:
+        return not any(folder.iterdir())
+    except OSError:
+        return False
+
+
+def pins(requirements: tuple[str, ...], system: str = sys.platform) -> dict[str, str]:
+    """Return the versions by package that requirements of the catalogue pin on ``system``.
+
+    Raises ValueError for a requirement of another form than ``name[extra]==version; sys_platform
+    == 'x'``.
+    """
+    found = {}
+    for text in requirements:
+        parts = _REQUIREMENT.fullmatch(text)
+        if parts is None:
+            raise ValueError(f"not a pinned requirement: {text}")
+        if parts["system"] in (None, system):
+            found[_normal(parts["name"])] = parts["version"]
+    return found
+
+
+def lacking(requirements: tuple[str, ...], packages: dict[str, str]) -> tuple[str, ...]:
+    """Return the requirements that apply here and that ``packages`` do not meet at their pin."""
+    return tuple(
+        f"{name} {version}"
+        for name, version in pins(requirements).items()
+        # A build's own label may follow the version: 1.0+cpu.
+        if packages.get(name, "").partition("+")[0] != version
+    )
 
 
 def read(folder: Path) -> Installed:
@@ -153,11 +230,25 @@ def read(folder: Path) -> Installed:
         raise ValueError(f"its {FILE} is of another environment, {seal.name!r:.60}")
     if not (folder / seal.interpreter).is_file():
         raise ValueError(f"its interpreter {folder / seal.interpreter} is gone")
+    # The file that it leads to is often named by its version: after an upgrade by another.
+    named = re.fullmatch(r"python(\d+\.\d+)", (folder / seal.interpreter).resolve().name)
+    if named and named[1] != minor(seal.python):
+        raise ValueError(other_python(seal.python, named[1]))
     packages = packages_in(folder / seal.site)
     gone = [name for name in seal.packages if name not in packages]
     if gone:
         raise ValueError(f"packages are gone from it: {', '.join(gone[:5])}")
     return Installed(folder.name, folder, seal, hashlib.sha256(raw).hexdigest(), packages)
+
+
+def minor(version: str) -> str:
+    """Return ``3.11`` of ``3.11.7``: packages belong to a minor version of Python."""
+    return ".".join(version.split(".")[:2])
+
+
+def other_python(sealed: str, now: str) -> str:
+    """Return the clause that tells of an interpreter that became another one."""
+    return f"its interpreter is now Python {now}, and its packages are for Python {sealed}"
 
 
 def size_of(found: Standing) -> int:
@@ -174,8 +265,12 @@ def packages_in(site: Path) -> dict[str, str]:
     for package in distributions(path=[str(site)]):
         name = package.metadata["Name"]
         if name and name != "pip":  # what was only half removed has none
-            found[name.lower().replace("_", "-")] = package.version
+            found[_normal(name)] = package.version
     return dict(sorted(found.items()))
+
+
+def _normal(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def _unseal(raw: bytes) -> Seal:

@@ -2,19 +2,22 @@
 
 An environment is made beside its place, in a folder of another name, and moved there once its
 packages are in and its ``environment.json`` is written: whoever stops half-way leaves the one
-that was there before, or none. A run never comes here: it installs nothing.
+that was there before, or none. Nothing is removed or replaced that npumark did not make, and no
+link is followed. A run never comes here: it installs nothing.
 """
 
 from __future__ import annotations
 
 import errno
+import glob
 import os
 import platform
+import re
 import shutil
 import sys
 import sysconfig
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -22,15 +25,18 @@ from pathlib import Path
 from npumark import paths
 from npumark.engines import catalogue
 from npumark.engines.catalogue import Environment
-from npumark.errors import Interrupted, SetupError, UsageError
+from npumark.errors import Interrupted, NpumarkError, SetupError, UsageError
 from npumark.orchestrator import pip
 from npumark.orchestrator.discover import Found, discover
 from npumark.orchestrator.environments import (
     FILE,
     MAKING,
+    MARK,
     Seal,
     Standing,
     here,
+    is_ours,
+    lacking,
     packages_in,
     runs_here,
     standing,
@@ -40,8 +46,11 @@ from npumark.orchestrator.interrupts import Interrupts
 from npumark.orchestrator.lock import Holder, measuring
 from npumark.orchestrator.survey import environment_runtimes
 from npumark.policy import load_policy
+from npumark.worker import launch
 
 _REMOVING = ".old-"
+_WINDOWS_ML = "windowsml"
+"""The environment whose providers Windows itself delivers, once it is asked to."""
 _ROOM_FOR_PIP = 32 << 20
 """An environment with nothing but pip in it takes some 20 MB."""
 
@@ -58,25 +67,38 @@ PLATFORM_NAMES = {
 @dataclass(frozen=True, slots=True)
 class Made:
     """What an installation came to: ``already`` where nothing had to be done. ``engines`` are
-    those that its probe found, available or not."""
+    those that its probe found, available or not; ``note`` a sentence on what is not there yet."""
 
     standing: Standing
     already: bool
     engines: tuple[Found, ...]
+    note: str | None = None
 
 
-def install(name: str, tell: pip.Tell) -> Made:
+@dataclass(frozen=True, slots=True)
+class Removed:
+    """Whether there was an environment, and the sentence that tells what stays of it, or null."""
+
+    there: bool
+    stays: str | None = None
+
+
+def install(name: str, tell: pip.Tell, *, again: bool = False) -> Made:
     """Make the environment called ``name`` unless it is there and up to date, and ask its engines.
 
-    Raises UsageError (unknown, or not for this platform), SetupError (a measurement is running,
-    no space, no venv, no wheel), NetworkError, and Interrupted; in each case what was there
-    before is there still.
+    ``again`` makes it anew whatever is there. Raises UsageError (unknown, or not for this
+    platform), SetupError (a measurement is running, no space, no venv, no wheel, a folder in the
+    way), NetworkError, and Interrupted; in each case what was there before is there still.
     """
     row = check(name)
-    already = standing(name).state == "installed"
     with _changing(f"npumark engines install {name}") as (root, interrupts, holder):
+        before = standing(name, root)
+        already = before.state == "installed" and not again
+        if before.state == "foreign":
+            raise _in_the_way(root / name)
         if not already:
             _make(row, root, interrupts, holder, tell)
+        note = _deliver(standing(name, root), f"{holder.marker}/deliver", tell)
         tell("asking its engines")
         now = standing(name, root)
         found = discover(
@@ -85,7 +107,7 @@ def install(name: str, tell: pip.Tell) -> Made:
             interrupts=interrupts,
             marker=holder.marker,
         )
-    return Made(now, already, found)
+    return Made(now, already, found, note)
 
 
 def check(name: str) -> Environment:
@@ -104,20 +126,31 @@ def check(name: str) -> Environment:
     return row
 
 
-def remove(name: str) -> bool:
-    """Remove an environment; return whether there was one.
+def remove(name: str) -> Removed:
+    """Remove an environment that npumark made.
 
     Raises UsageError for a name that no environment has, SetupError where a measurement is
-    running or it cannot be removed.
+    running, where it cannot be removed, or where a folder of that name is none of npumark's.
     """
     if name not in {s.name for s in standings()}:
         raise _unknown(name)
     with _changing(f"npumark engines remove {name}") as (root, interrupts, _):
-        there = standing(name, root).state != "absent"
+        place = root / name
+        before = standing(name, root)
+        if before.state == "foreign":
+            raise _in_the_way(place)
+        there = before.state != "absent" or place.is_symlink()
+        target = place.resolve() if place.is_symlink() else None
         with interrupts.deferred():
-            _put_away(root / name, root)
-            _clear(root, name)
-    return there
+            _put_away(place, root)
+            left = _clear(root, name)
+    if target is not None:
+        return Removed(there, f"it was a link to {target}, whose files stay")
+    if left:
+        where, fault = left[0]
+        why = fault.strerror or str(fault)
+        return Removed(there, f"files of it stay in {where}, which cannot be deleted: {why}")
+    return Removed(there)
 
 
 @contextmanager
@@ -135,6 +168,13 @@ def _changing(command: str) -> Iterator[tuple[Path, Interrupts, Holder]]:
         raise Interrupted("stopped; the environment is as it was before") from None
 
 
+def _in_the_way(place: Path) -> SetupError:
+    return SetupError(
+        f"{place} has the name of an environment, and npumark did not make it: it stays as it is",
+        "Move it away, or set NPUMARK_ENGINES to another folder.",
+    )
+
+
 def _make(
     row: Environment, root: Path, interrupts: Interrupts, holder: Holder, tell: pip.Tell
 ) -> None:
@@ -145,6 +185,8 @@ def _make(
     try:
         _clear(root, row.name)
         tell("making an environment")
+        making.mkdir()
+        (making / MARK).touch()
         _venv(making, marker)
         scheme = {"base": str(making), "platbase": str(making)}
         python = Path(sysconfig.get_path("scripts", "venv", scheme)) / (
@@ -152,13 +194,19 @@ def _make(
         )
         pip.install(str(python), row.requirements, mirror, marker, tell)
         site = Path(sysconfig.get_path("purelib", "venv", scheme))
+        packages = packages_in(site)
+        if missing := lacking(row.requirements, packages):
+            raise SetupError(
+                f"pip ended well, and {', '.join(missing)} is not in the environment",
+                "Look what `pip config list` shows: a setting may send packages elsewhere.",
+            )
         seal = Seal(
             name=row.name,
             requirements=row.requirements,
             python=platform.python_version(),
             interpreter=python.relative_to(making).as_posix(),
             site=site.relative_to(making).as_posix(),
-            packages=packages_in(site),
+            packages=packages,
         )
         with interrupts.deferred():
             _write(making / FILE, seal.encode())
@@ -192,18 +240,80 @@ def _venv(folder: Path, marker: str) -> None:
         ) from fault
 
 
+def _deliver(now: Standing, marker: str, tell: pip.Tell) -> str | None:
+    """Have Windows install the providers that it delivers, where this is the environment that
+    they are used from; return the sentence that tells why it did not, or null.
+
+    It is asked each time: what it offers may have grown.
+    """
+    if now.name != _WINDOWS_ML or now.installed is None:
+        return None
+    tell("having Windows install its providers")
+    command = (now.installed.python, "-I", "-u", "-X", "utf8", launch.__file__, launch.WINDOWS_ML)
+    try:
+        pip.run(command, marker, tell, step=lambda line: line if line[:7] == "asking " else None)
+    except pip.PipFailed as fault:
+        why = " ".join(" ".join(fault.lines[-1:]).split())[:300] or "it wrote nothing"
+    except NpumarkError as fault:
+        why = fault.message
+    else:
+        return None
+    return (
+        f"Windows did not install all of its providers: {why}; run Windows Update, then "
+        f"`npumark engines install {now.name}`"
+    )
+
+
 def _put_away(place: Path, root: Path) -> None:
-    """Move an environment out of its place, at once; removing its files takes its time."""
-    if place.exists():
+    """Move an environment out of its place, at once; removing its files takes its time.
+
+    A link is moved as a link. Raises SetupError where it cannot be moved.
+    """
+    if not os.path.lexists(place):
+        return
+    try:
         place.rename(root / f"{_REMOVING}{place.name}.{os.getpid()}")
+    except OSError as fault:
+        raise paths.unwritable(place, fault) from fault
 
 
-def _clear(root: Path, name: str) -> None:
-    """Remove what a stopped installation or removal left; the lock says that none is going on."""
+def _clear(root: Path, name: str) -> list[tuple[Path, OSError]]:
+    """Remove what a stopped installation or removal left; the lock says that none is going on.
+    Return what stays, each with why."""
+    stays = []
     for prefix in (MAKING, _REMOVING):
-        for folder in root.glob(f"{prefix}{name}.*"):
-            with suppress(OSError):
-                shutil.rmtree(folder)
+        for place in root.glob(f"{prefix}{glob.escape(name)}.*"):
+            if not re.fullmatch(r"\d+", place.name.rpartition(".")[2]):
+                continue
+            try:
+                _delete(place)
+            except OSError as fault:
+                stays.append((place, fault))
+    return stays
+
+
+def _delete(place: Path) -> None:
+    """Delete a folder that npumark made, or a link to one; leave what is neither.
+
+    What says that it is npumark's goes last, so that a deletion that was stopped is completed
+    by the next. Raises OSError where something cannot be deleted.
+    """
+    if place.is_symlink():
+        place.unlink()
+        return
+    if not is_ours(place) and any(place.iterdir()):
+        return
+    proofs = (FILE, MARK)
+    for entry in place.iterdir():
+        if entry.name in proofs:
+            continue
+        if entry.is_dir() and not entry.is_symlink():
+            shutil.rmtree(entry)
+        else:
+            entry.unlink()
+    for proof in proofs:
+        (place / proof).unlink(missing_ok=True)
+    place.rmdir()
 
 
 def _write(path: Path, raw: bytes) -> None:

@@ -1,11 +1,14 @@
 """pip, run in an environment's interpreter: watched while it works, explained where it fails.
 
 Where packages come from is pip's own business (its configuration, its variables): this module
-knows no address. ``NPUMARK_MIRROR`` names a folder or a URL that is searched before.
+knows no address. ``NPUMARK_MIRROR`` names a folder or a URL that is searched before. Of what pip
+is set up for, the way to packages alone is taken over: other settings would install elsewhere,
+something else, or nothing.
 """
 
 from __future__ import annotations
 
+import ast
 import os
 import queue
 import re
@@ -36,8 +39,29 @@ _QUIET = (
     "--retries=2",
     "--timeout=20",
 )
-_MISDIRECTING = ("PIP_TARGET", "PIP_PREFIX", "PIP_ROOT", "PIP_USER", "PIP_PYTHON", "PIP_DRY_RUN")
-"""Variables with which pip would install elsewhere than into the environment, or nowhere."""
+_WAY = frozenset(
+    {
+        "cache-dir",
+        "cert",
+        "client-cert",
+        "extra-index-url",
+        "find-links",
+        "index-url",
+        "keyring-provider",
+        "no-cache-dir",
+        "no-index",
+        "proxy",
+        "pypi-url",
+        "trusted-host",
+        "use-deprecated",
+        "use-feature",
+    }
+)
+"""The settings of pip that say where packages are and how they are reached."""
+
+_SETTING = re.compile(r"(?P<scope>:env:|[\w-]+)\.(?P<name>[\w-]+)=(?P<value>['\"].*['\"])$")
+_SCOPES = ("global", "install", ":env:")
+"""Where pip looks for a setting of its command ``install``; a later one counts."""
 
 _HEARTBEAT_S = 15.0
 _KEPT_LINES = 400
@@ -58,7 +82,7 @@ Tell = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where pip looks: its arguments, and the variables it must not see."""
+    """Where pip looks: its arguments, and the settings that it must not heed."""
 
     arguments: tuple[str, ...] = ()
     hidden: tuple[str, ...] = ()
@@ -82,7 +106,7 @@ def sources(mirror: str | None) -> tuple[Source, ...]:
     mirror = (mirror or "").strip()
     if not mirror:
         return (Source(),)
-    hidden = ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_FIND_LINKS")
+    hidden = ("index-url", "pypi-url", "extra-index-url", "find-links", "no-index")
     if re.match(r"https?://", mirror):
         if mirror.rstrip("/").endswith("/simple"):
             return (
@@ -112,47 +136,88 @@ def install(
     carries ``marker`` and does not outlive this call.
     """
     *first, last = sources(mirror)
+    way = settings(python, marker)
     for source in first:
         try:
-            return _install(python, requirements, source, marker, tell)
+            return _install(python, requirements, source, way, marker, tell)
         except PipFailed as fault:
             if _NO_SPACE.search("\n".join(fault.lines)):
                 raise explain(fault.lines) from fault
             tell("the mirror does not have all of it; looking further")
     try:
-        return _install(python, requirements, last, marker, tell)
+        return _install(python, requirements, last, way, marker, tell)
     except PipFailed as fault:
         raise explain(fault.lines) from fault
 
 
+def settings(python: str, marker: str) -> dict[str, str]:
+    """Return how pip is set up to reach packages, by setting, from its files and variables.
+
+    Raises SetupError where it cannot read them.
+    """
+    command = (python, *_ISOLATED, "-m", "pip", "config", "list", "--no-color")
+    try:
+        lines = run(command, marker, lambda _: None)
+    except PipFailed as fault:
+        said = " ".join(" ".join(fault.lines).split())[:300] or "it wrote nothing"
+        raise SetupError(
+            f"pip cannot read how it is set up: {said}",
+            "Mend or remove that file; `pip config debug` lists the files that pip reads.",
+        ) from fault
+    found: dict[str, dict[str, str]] = {scope: {} for scope in _SCOPES}
+    for line in lines:
+        told = _SETTING.match(line)
+        if told is None or told["scope"] not in found:
+            continue
+        name = told["name"].lower().replace("_", "-")
+        if name in _WAY:
+            found[told["scope"]][name] = str(ast.literal_eval(told["value"]))
+    return {name: value for scope in _SCOPES for name, value in found[scope].items()}
+
+
 def _install(
-    python: str, requirements: Sequence[str], source: Source, marker: str, tell: Tell
+    python: str,
+    requirements: Sequence[str],
+    source: Source,
+    way: Mapping[str, str],
+    marker: str,
+    tell: Tell,
 ) -> None:
     command = (python, *_ISOLATED, "-m", "pip", "install", *_QUIET)
-    run((*command, *source.arguments, *requirements), marker, tell, hidden=source.hidden)
+    variables = _only(os.environ, {k: v for k, v in way.items() if k not in source.hidden})
+    run((*command, *source.arguments, *requirements), marker, tell, variables=variables)
 
 
-def run(command: Sequence[str], marker: str, tell: Tell, *, hidden: Sequence[str] = ()) -> None:
-    """Run a command to its end, telling what it does. Raises PipFailed where it fails, OSError
-    where it cannot be started; whatever is raised, nothing of it is left running."""
-    env = _variables(os.environ, (*_MISDIRECTING, *hidden)) | {MARKER: marker}
+def _only(base: Mapping[str, str], way: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables with which pip reads no file and heeds these settings alone."""
+    env = {name: value for name, value in base.items() if not name.upper().startswith("PIP_")}
+    env["PIP_CONFIG_FILE"] = os.devnull
+    return env | {f"PIP_{name.upper().replace('-', '_')}": value for name, value in way.items()}
+
+
+def run(
+    command: Sequence[str],
+    marker: str,
+    tell: Tell,
+    *,
+    variables: Mapping[str, str] | None = None,
+    step: Callable[[str], str | None] | None = None,
+) -> tuple[str, ...]:
+    """Run a command to its end, telling what it does; return the last lines it wrote.
+
+    ``variables`` are its environment, ours where null; ``step`` says what a line tells of, as
+    ``step_of`` does of pip's. Raises PipFailed where it fails, SetupError where it cannot be
+    started; whatever is raised, nothing of it is left running.
+    """
+    env = {**(os.environ if variables is None else variables), MARKER: marker}
     lines: deque[str] = deque(maxlen=_KEPT_LINES)
     inbox: queue.SimpleQueue[str | None] = queue.SimpleQueue()
-    with subprocess.Popen(
-        command,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        env=env,
-        text=True,
-        encoding="utf-8",
-        errors="replace",
-    ) as process:
+    with _start(command, env) as process:
         assert process.stdout is not None
         reader = threading.Thread(target=_read, args=(process.stdout, inbox), daemon=True)
         reader.start()
         try:
-            _follow(inbox, lines, tell)
+            _follow(inbox, lines, tell, step or step_of)
             failed = process.wait() != 0
         except BaseException:
             process.kill()
@@ -160,9 +225,34 @@ def run(command: Sequence[str], marker: str, tell: Tell, *, hidden: Sequence[str
             raise
     if failed:
         raise PipFailed(lines)
+    return tuple(lines)
 
 
-def _follow(inbox: queue.SimpleQueue[str | None], lines: deque[str], tell: Tell) -> None:
+def _start(command: Sequence[str], env: Mapping[str, str]) -> subprocess.Popen[str]:
+    try:
+        return subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env=env,
+            text=True,
+            encoding="utf-8",
+            errors="replace",
+        )
+    except OSError as fault:
+        raise SetupError(
+            f"the interpreter {command[0]} cannot be started: {fault.strerror or fault}",
+            "Look whether that Python is whole; if it is not, install npumark with another one.",
+        ) from fault
+
+
+def _follow(
+    inbox: queue.SimpleQueue[str | None],
+    lines: deque[str],
+    tell: Tell,
+    step_of: Callable[[str], str | None],
+) -> None:
     doing: str | None = None
     while True:
         try:
@@ -235,10 +325,6 @@ def explain(lines: Sequence[str]) -> NpumarkError:
     said = [line for line in lines if line.startswith("ERROR:")] or list(lines[-1:])
     why = " ".join(" ".join(said).split())[:300] or "it wrote nothing"
     return SetupError(f"the packages could not be installed: pip says {why}")
-
-
-def _variables(base: Mapping[str, str], hidden: Sequence[str]) -> dict[str, str]:
-    return {name: value for name, value in base.items() if name.upper() not in hidden}
 
 
 def elapsed(since: float) -> str:

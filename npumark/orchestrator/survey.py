@@ -11,13 +11,12 @@ from npumark.engines import catalogue
 from npumark.engines.registry import registered
 from npumark.errors import Interrupted, UsageError
 from npumark.machine import processors
-from npumark.machine.inventory import inventory
+from npumark.machine.inventory import Inventory, inventory
 from npumark.orchestrator.discover import (
     Found,
     Runtime,
     discover,
     not_installed,
-    remake,
     stand_ins,
 )
 from npumark.orchestrator.environments import Standing, here, runs_here, standings
@@ -34,11 +33,13 @@ VIRTUAL = "virtual"
 @dataclass(frozen=True, slots=True)
 class Survey:
     """Every engine, available or not; the processors of those that are; ``owner`` maps an
-    available engine to its processor's id."""
+    available engine to its processor's id; ``lacks`` says, a clause each, why the system's own
+    list of processors may not be whole."""
 
     found: tuple[Found, ...]
     processors: tuple[Processor, ...]
     owner: dict[str, str]
+    lacks: tuple[str, ...] = ()
 
     @property
     def failed(self) -> dict[str, str]:
@@ -94,11 +95,11 @@ def probe_all(virtual: Path | None, policy: Policy, interrupts: Interrupts, mark
         parallel=min(2, os.cpu_count() or 1),
     )
     found = (*with_environments(probed, environments), *refused)
-    cards = inventory() if virtual is None else ()
-    devices, owner = processors.assign((f.info for f in found), cards)
+    listed = inventory() if virtual is None else Inventory(())
+    devices, owner = processors.assign((f.info for f in found), listed.cards)
     roles = {p.id: p.role for p in devices}
     settled = tuple(_in_role(f, roles[owner[f.info.id]]) if f.info.available else f for f in found)
-    return Survey(settled, tuple(devices), owner)
+    return Survey(settled, tuple(devices), owner, tuple(redact(said) for said in listed.lacks))
 
 
 def _in_role(found: Found, role: str) -> Found:
@@ -167,7 +168,8 @@ def with_environments(
         if absent:
             reason = f"not installed; run `npumark engines install {one.name}`"
         else:
-            reason = f"its environment is {one.state}: {one.why}; {remake(one.name)}"
+            state = "missing" if one.state == "foreign" else one.state
+            reason = f"its environment is {state}: {one.why}; {one.remedy}"
         for info in stand_ins(one.name, reason):
             same = [f for f in told if _is_of(f, info)]
             # What is missing from npumark's own interpreter is no news beside what was begun.

@@ -6,14 +6,20 @@ from collections.abc import Sequence
 
 from npumark.engines import catalogue
 from npumark.engines.catalogue import Environment
-from npumark.orchestrator.discover import remake
 from npumark.orchestrator.environments import Standing, runs_here
 from npumark.orchestrator.install import Made
 from npumark.report.page import Page
 from npumark.report.sheet import BAD, DIM, GOOD, WARN, Column, Part, Row, Sheet
 from npumark.report.words import size
 
-_STYLES = {"installed": GOOD, "outdated": WARN, "broken": BAD, "half-made": BAD, "absent": DIM}
+_STYLES = {
+    "installed": GOOD,
+    "outdated": WARN,
+    "broken": BAD,
+    "half-made": BAD,
+    "absent": DIM,
+    "foreign": WARN,
+}
 
 
 def render_environments(
@@ -38,7 +44,8 @@ def render_environments(
 
 
 def _row(standing: Standing, row: Environment | None, held: int | None) -> Row:
-    state = standing.state if standing.state != "absent" else "not installed"
+    words = {"absent": "not installed", "foreign": "in the way"}
+    state = words.get(standing.state, standing.state)
     known = "—"
     if held is not None:
         known = size(held)
@@ -46,8 +53,7 @@ def _row(standing: Standing, row: Environment | None, held: int | None) -> Row:
         known = f"about {row.megabytes} MB"
     note = f"{row.title}{'; ' if row.note else ''}{row.note}" if row else ""
     if standing.why:
-        again = f"; {remake(row.name)}" if row else ""
-        note = f"{standing.why}{again}"
+        note = f"{standing.why}; {standing.remedy}"
     cells: tuple[Part, ...] = (standing.name, (state, _STYLES[standing.state]), known)
     return Row(cells, (note, DIM))
 
@@ -60,6 +66,8 @@ def render_made(made: Made, held: int, page: Page) -> str:
         sheet.say(f"{name} is installed and up to date.")
     else:
         sheet.say(f"{name} is installed ({size(held)}).", style=GOOD)
+    if made.note:
+        sheet.say(made.note, style=WARN)
     for found in made.engines:
         info = found.info
         if info.available:

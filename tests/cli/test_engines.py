@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import sysconfig
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -45,7 +47,16 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     found = (engine("stub-cpu"), engine("stub-npu", emulated=True), engine("stub-gpu", "no driver"))
     monkeypatch.setattr(installing, "_venv", venv)
     monkeypatch.setattr(installing, "discover", lambda *_, **__: found)
-    monkeypatch.setattr(pip, "install", lambda *a: a[-1]("downloading stub.whl (1 MB)"))
+
+    def install(python: str, *rest: Any) -> None:
+        folder = Path(python).parents[1]
+        scheme = {"base": str(folder), "platbase": str(folder)}
+        site = Path(sysconfig.get_path("purelib", "venv", scheme))
+        (site / "stub-1.0.dist-info").mkdir(parents=True)
+        (site / "stub-1.0.dist-info" / "METADATA").write_text("Name: stub\nVersion: 1.0\n")
+        rest[-1]("downloading stub.whl (1 MB)")
+
+    monkeypatch.setattr(pip, "install", install)
     return tmp_path
 
 
@@ -96,7 +107,7 @@ def test_each_is_one_document_for_a_script(home: Path, capsys: pytest.CaptureFix
     assert made["bytes"] > 0
     assert [row["available"] for row in made["engines"]] == [True, True, False]
     assert main(["engines", "remove", "stub", "--json"]) == 0
-    assert document(capsys) == {"removed": ["stub"]}
+    assert document(capsys) == {"removed": ["stub"], "stays": {}}
 
 
 @pytest.mark.parametrize(
@@ -105,6 +116,7 @@ def test_each_is_one_document_for_a_script(home: Path, capsys: pytest.CaptureFix
         (["install", "other"], "it works on Windows on ARM64"),
         (["install", "stub", "no-such"], "there is no environment called 'no-such'"),
         (["remove", "no-such"], "there is no environment called 'no-such'"),
+        (["install", "--again"], "--again makes an environment anew, and none is named"),
     ],
 )
 def test_what_cannot_be_done_is_exit_2(
@@ -132,4 +144,49 @@ def test_a_damaged_one_is_named_with_the_fix(
     out = " ".join(capsys.readouterr().out.split())
     assert "broken" in out
     assert "it has no environment.json, so it was never finished" in out
-    assert "`npumark engines install stub` makes its environment anew" in out
+    assert "`npumark engines install stub --again` makes its environment anew" in out
+
+
+def test_one_is_made_anew_where_that_is_asked_for(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["engines", "install", "stub"]) == 0
+    left = home / "data" / "engines" / "stub" / "left"
+    left.write_text("")
+    assert main(["engines", "install", "stub"]) == 0
+    assert left.exists()
+    capsys.readouterr()
+    assert main(["engines", "install", "stub", "--again"]) == 0
+    assert capsys.readouterr().out.startswith("stub is installed (")
+    assert not left.exists()
+
+
+def test_what_npumark_did_not_make_is_told_and_stays(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = home / "data" / "engines" / "stub"
+    place.mkdir(parents=True)
+    (place / "mine").write_text("")
+    assert main(["engines", "install"]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "stub in the way" in out
+    assert "move it away, then run `npumark engines install stub`" in out
+    for words in (["remove", "stub"], ["install", "stub", "--again"]):
+        assert main(["engines", *words]) == 2
+        assert "npumark did not make it: it stays as it is" in capsys.readouterr().err
+    assert (place / "mine").exists()
+
+
+@pytest.mark.skipif(os.name != "posix", reason="makes links")
+def test_what_stays_of_one_that_was_removed_is_told(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["engines", "install", "stub"]) == 0
+    place = home / "data" / "engines" / "stub"
+    place.rename(home / "moved")
+    place.symlink_to(home / "moved")
+    capsys.readouterr()
+    assert main(["engines", "remove", "stub"]) == 0
+    told = f"stub is removed; it was a link to {home / 'moved'}, whose files stay\n"
+    assert capsys.readouterr().out == told
+    assert (home / "moved" / "environment.json").exists()

@@ -12,7 +12,7 @@ from typing import Self
 import pytest
 
 from npumark.engines.catalogue import provider
-from npumark.engines.ort_windows_ml import install_all, offered
+from npumark.engines.ort_windows_ml import install_all, install_offered, offered
 
 
 class State(IntEnum):
@@ -83,6 +83,22 @@ def test_what_windows_did_not_install_is_not_downloaded(catalogue: list[Offer]) 
     assert catalogue[0].made_ready == 0
     assert install_all() == ("VitisAIExecutionProvider",)
     assert catalogue[0].made_ready == 1
+
+
+def test_one_that_windows_cannot_install_does_not_keep_the_others(
+    catalogue: list[Offer], capsys: pytest.CaptureFixture[str]
+) -> None:
+    catalogue.append(Offer("QNNExecutionProvider", State.NotPresent, broken=True))
+    catalogue.append(Offer("VitisAIExecutionProvider", State.NotPresent))
+    assert install_offered() == 1
+    assert catalogue[1].made_ready == 1
+    assert capsys.readouterr().out.splitlines() == [
+        "asking for QNNExecutionProvider",
+        "asking for VitisAIExecutionProvider",
+        "not QNNExecutionProvider (0x80073CF9)",
+    ]
+    del catalogue[0]
+    assert install_offered() == 0
 
 
 @pytest.mark.parametrize(

@@ -92,12 +92,14 @@ def test_each_that_fails_is_a_line_with_the_fix_and_the_good_one_works(
     for name, why in whys.items():
         available, failed, reason = told[f"s-{name}"]
         assert (available, failed) == (False, True)
-        fix = f"`npumark engines install {name}` makes its environment anew"
+        fix = f"`npumark engines install {name} --again` makes its environment anew"
         assert reason == f"{why}; {fix}"
     _, failed, reason = told["s-gone"]
     assert failed
     assert reason.startswith("its environment is broken: its interpreter ")
-    assert reason.endswith("is gone; `npumark engines install gone` makes its environment anew")
+    assert reason.endswith(
+        "is gone; `npumark engines install gone --again` makes its environment anew"
+    )
 
 
 def test_a_numpy_that_does_not_fit_is_told_in_a_line(
@@ -115,4 +117,4 @@ def test_one_that_hangs_is_ended_and_told(
     (line,) = engines(deadline_s=5.0, hangs=HANGS).values()
     assert line[:2] == (False, True)
     assert line[2].startswith("its probe hung: no end within 5 s")
-    assert line[2].endswith("`npumark engines install hangs` makes its environment anew")
+    assert line[2].endswith("`npumark engines install hangs --again` makes its environment anew")

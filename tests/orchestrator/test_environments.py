@@ -17,7 +17,17 @@ from npumark.engines import catalogue
 from npumark.engines.catalogue import ENVIRONMENTS, Environment
 from npumark.orchestrator import environments
 from npumark.orchestrator.discover import Found, Runtime, merge
-from npumark.orchestrator.environments import FILE, Seal, Standing, here, standing, standings
+from npumark.orchestrator.environments import (
+    FILE,
+    MARK,
+    Seal,
+    Standing,
+    here,
+    lacking,
+    pins,
+    standing,
+    standings,
+)
 from npumark.orchestrator.supervisor import Outcome
 from npumark.orchestrator.survey import environment_runtimes, with_environments
 from npumark.worker.protocol import EngineInfo, Result
@@ -42,6 +52,7 @@ def make(root: Path, name: str = "qnn", requirements: tuple[str, ...] | None = N
         "site",
         {"onnxruntime": "1.31.1", "onnxruntime-qnn": "2.7.0"},
     )
+    (folder / MARK).touch()
     (folder / FILE).write_bytes(seal.encode())
     return folder
 
@@ -192,7 +203,7 @@ def test_a_broken_environment_is_told_with_the_command_that_makes_it_anew(tmp_pa
     assert line.info.environment == "qnn"
     assert line.info.reason == (
         "its environment is broken: it has no environment.json, so it was never finished; "
-        "`npumark engines install qnn` makes its environment anew"
+        "`npumark engines install qnn --again` makes its environment anew"
     )
 
 
@@ -248,7 +259,7 @@ def test_an_environment_whose_runtime_aborts_is_one_line_with_the_fix() -> None:
     assert line.info.id == "ort-qnn-npu"
     assert line.info.reason == (
         "the worker died: SIGABRT (it last wrote: loading); "
-        "`npumark engines install qnn` makes its environment anew"
+        "`npumark engines install qnn --again` makes its environment anew"
     )
 
 
@@ -277,5 +288,37 @@ def check_row(row: Environment) -> None:
         provider = catalogue.provider(name)
         assert provider is not None, name
         assert provider.runtime in row.runtimes
+    assert pins(row.requirements)
     for requirement in row.requirements:
-        assert "==" in requirement, requirement
+        assert pins((requirement,), "linux") or pins((requirement,), "darwin"), requirement
+
+
+def test_pins_are_read_as_they_apply_here() -> None:
+    asked = ("A_b.c[x,y]==1.0", "only==2.0; sys_platform == 'darwin'")
+    assert pins(asked, "linux") == {"a-b-c": "1.0"}
+    assert pins(asked, "darwin") == {"a-b-c": "1.0", "only": "2.0"}
+    assert lacking(asked[:1], {"a-b-c": "1.0+cpu"}) == ()
+    assert lacking(asked[:1], {"a-b-c": "1.0.1"}) == ("a-b-c 1.0",)
+    assert lacking(asked[:1], {}) == ("a-b-c 1.0",)
+    for odd in ("a>=1", "a", "a==1; python_version > '3'"):
+        with pytest.raises(ValueError, match="not a pinned requirement"):
+            pins((odd,))
+
+
+@pytest.mark.skipif(os.name != "posix", reason="makes links")
+def test_an_interpreter_that_became_another_one_is_broken(tmp_path: Path) -> None:
+    """What an upgrade of the system's Python does: the packages are in another one's folder."""
+    folder = make(tmp_path)
+    (folder / "python").unlink()
+    for name in ("python3.11", "python3.12"):
+        (tmp_path / name).write_text("")
+    (folder / "python").symlink_to(tmp_path / "python3.11")
+    assert standing("qnn", tmp_path).state == "installed"
+    (folder / "python").unlink()
+    (folder / "python").symlink_to(tmp_path / "python3.12")
+    told = standing("qnn", tmp_path)
+    assert told.state == "broken"
+    assert told.why == (
+        "its interpreter is now Python 3.12, and its packages are for Python 3.11.7"
+    )
+    assert told.remedy == "`npumark engines install qnn --again` makes its environment anew"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -88,7 +88,7 @@ def test_a_mirror_is_searched_before_anything_else(tmp_path: Path) -> None:
     assert page.arguments == ("--no-index", "--find-links", "https://wheels.invalid/page.html")
     index, more = sources("https://wheels.invalid/simple/")
     assert index.arguments == ("--index-url", "https://wheels.invalid/simple/")
-    assert "PIP_EXTRA_INDEX_URL" in index.hidden
+    assert {"index-url", "extra-index-url", "find-links", "no-index"} <= set(index.hidden)
     assert more.arguments == ("--extra-index-url", "https://wheels.invalid/simple/")
 
 
@@ -98,17 +98,32 @@ def test_a_mirror_that_is_not_there_is_named() -> None:
 
 
 class Runs:
-    """Stands in for ``run``: ``ends`` are the lines with which each call fails, or null."""
+    """Stands in for ``run``: ``ends`` are the lines with which each call fails, or null.
 
-    def __init__(self, *ends: Sequence[str] | None) -> None:
-        self.ends = list(ends)
+    ``told`` is what pip says of its settings; ``variables`` are those of each call.
+    """
+
+    def __init__(self, *ends: Sequence[str] | None, told: tuple[str, ...] = ()) -> None:
+        self.ends, self.told = list(ends), told
         self.commands: list[tuple[str, ...]] = []
+        self.variables: list[Mapping[str, str]] = []
 
-    def __call__(self, command: Sequence[str], marker: str, tell: Any, **_: Any) -> None:
+    def __call__(
+        self,
+        command: Sequence[str],
+        marker: str,
+        tell: Any,
+        variables: Mapping[str, str] | None = None,
+    ) -> tuple[str, ...]:
+        if "config" in command:
+            assert variables is None
+            return self.told
         self.commands.append(tuple(command))
+        self.variables.append(variables or {})
         lines = self.ends.pop(0)
         if lines is not None:
             raise PipFailed(lines)
+        return ()
 
 
 def install(runs: Runs, mirror: str | None, monkeypatch: pytest.MonkeyPatch) -> list[str]:
@@ -172,15 +187,59 @@ def test_a_command_that_fails_hands_over_its_last_lines() -> None:
     assert failed.value.lines == ("first", "ERROR: last")
 
 
-def test_what_misdirects_pip_is_kept_from_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("PIP_TARGET", "PIP_USER", "PIP_EXTRA_INDEX_URL", "PIP_CERT"):
-        monkeypatch.setenv(name, "x")
-    told: list[str] = []
-    body = "import os; [print('Collecting', n) for n in sorted(os.environ) if n.startswith('PIP_')]"
-    pip.run(python(body), "t", told.append, hidden=("PIP_EXTRA_INDEX_URL",))
-    assert "looking for PIP_CERT" in told
-    assert not {"looking for PIP_TARGET", "looking for PIP_USER"} & set(told)
-    assert "looking for PIP_EXTRA_INDEX_URL" not in told
+def test_of_pips_settings_the_way_to_packages_alone_is_taken_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PIP_TARGET", "/elsewhere")
+    monkeypatch.setenv("PIP_CONFIG_FILE", "/etc/mine.conf")
+    told = (
+        "WARNING: something odd",
+        "global.index-url='https://user:word@index.invalid/simple'",
+        "global.proxy='http://old.invalid'",
+        "install.proxy='http://new.invalid'",
+        "install.target='/elsewhere'",
+        "install.dry-run='true'",
+        "download.cert='/not/of/install'",
+        ":env:.find-links='/a\\n/b'",
+        ":env:.target='/elsewhere'",
+    )
+    runs = Runs(NO_WHEEL, None, told=told)
+    install(runs, str(tmp_path), monkeypatch)
+    seen = [{k: v for k, v in v.items() if k.startswith("PIP_")} for v in runs.variables]
+    assert seen == [
+        {"PIP_CONFIG_FILE": os.devnull, "PIP_PROXY": "http://new.invalid"},
+        {
+            "PIP_CONFIG_FILE": os.devnull,
+            "PIP_PROXY": "http://new.invalid",
+            "PIP_INDEX_URL": "https://user:word@index.invalid/simple",
+            "PIP_FIND_LINKS": "/a\n/b",
+        },
+    ]
+
+
+def test_pip_tells_its_settings_from_its_files_and_variables(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The real pip: a file with one setting that counts and others that would send it away."""
+    file = tmp_path / "pip.conf"
+    file.write_text(
+        "[global]\nindex-url = https://index.invalid/simple\ntarget = /elsewhere\n"
+        "[install]\nuser = true\n"
+    )
+    monkeypatch.setenv("PIP_CONFIG_FILE", str(file))
+    monkeypatch.setenv("PIP_CERT", "/a/bundle.pem")
+    found = pip.settings(sys.executable, "test")
+    assert found["index-url"] == "https://index.invalid/simple"
+    assert found["cert"] == "/a/bundle.pem"
+    assert not {"target", "user"} & set(found)
+    file.write_text("[global\n")
+    with pytest.raises(SetupError, match=r"pip cannot read how it is set up: .*no section headers"):
+        pip.settings(sys.executable, "test")
+
+
+def test_an_interpreter_that_cannot_be_started_is_named() -> None:
+    with pytest.raises(SetupError, match="the interpreter /no/python cannot be started: No such"):
+        pip.run(("/no/python", "-V"), "t", str)
 
 
 @pytest.mark.skipif(os.name != "posix", reason="drives POSIX processes")
