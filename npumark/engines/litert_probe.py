@@ -13,12 +13,13 @@ from typing import Any
 import numpy as np
 
 from npumark.engines import number_probe
+from npumark.engines.litert_adapter import processor_of, taken_adapter
 from npumark.engines.litert_buffer import Place
 from npumark.engines.litert_library import Library, package_folder
 from npumark.engines.litert_native import CPU, GPU, NPU, Model, Settings, npu_vendor
 from npumark.engines.number_probe import Verdict
 from npumark.engines.one_node import SHAPE
-from npumark.engines.vulkan_adapters import Adapter, vulkan_adapters
+from npumark.engines.vulkan_adapters import vulkan_adapters
 from npumark.errors import EngineError
 from npumark.policy import DATA
 from npumark.worker.protocol import EngineInfo
@@ -32,6 +33,11 @@ NUMBER_PROBE = "number_probe.tflite.xz"
 VARIANTS = ("litert-fp16", "litert-int8")
 
 DEVICES = ("CPU", "GPU", "NPU")
+
+_UNTOLD = (
+    "LiteRT computes on a GPU but does not say on which, so that it may be a program on the CPU; "
+    "update the package ai-edge-litert, or the GPU's driver"
+)
 
 _PACKAGE = "ai-edge-litert"
 _TITLE = "LiteRT"
@@ -129,7 +135,11 @@ def _gpu(library: Library) -> EngineInfo:
     processor: dict[str, Any] = {}
     emulated = False
     if reason is None:
-        processor, emulated = gpu_identity(sys.platform, vulkan_adapters())
+        known = processor_of(sys.platform, taken_adapter(), vulkan_adapters() or ())
+        if known is None:
+            reason = _UNTOLD
+        else:
+            processor, emulated = known
     return EngineInfo(
         id="litert-gpu",
         available=reason is None,
@@ -160,30 +170,6 @@ def _npu(library: Library) -> EngineInfo:
         variants=VARIANTS[::-1],
         options={"provider": "litert", "device": "NPU", "cache": False},
     )
-
-
-def gpu_identity(
-    platform: str, adapters: tuple[Adapter, ...] | None
-) -> tuple[dict[str, Any], bool]:
-    """Return the processor that LiteRT's GPU is, and whether it is emulated.
-
-    The runtime names its adapter in its log alone. On Linux it takes one of Vulkan's: where all
-    of them are programs it is one of those, where one is hardware it is that one, and where
-    several are, nothing tells which. Elsewhere the system's own interface picks it.
-    """
-    if platform == "darwin":
-        return {"role": "iGPU", "name": None}, False
-    if adapters is None:
-        return {"role": "dGPU", "name": None}, False
-    hardware = [adapter for adapter in adapters if not adapter.software]
-    names = ", ".join(adapter.name for adapter in adapters)
-    if not hardware:
-        return {"role": "dGPU", "name": names or None}, True
-    role = "iGPU" if all(adapter.kind == "integrated" for adapter in hardware) else "dGPU"
-    if len(hardware) > 1:
-        told = {"identity": f"LiteRT does not say which of these it uses: {names}"}
-        return {"role": role, "name": None, "details": told}, False
-    return {"role": role, "name": hardware[0].name}, False
 
 
 def _fault(library: Library, compiled_with: Settings) -> str | None:

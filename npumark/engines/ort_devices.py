@@ -23,12 +23,19 @@ from npumark.engines.openvino_probe import DEVICE
 from npumark.engines.openvino_probe import bus_address as openvino_bus_address
 from npumark.engines.ort_plugins import Plugin
 from npumark.engines.ort_session import hardware_type, identity
-from npumark.engines.vulkan_adapters import SOFTWARE, vulkan_adapters
+from npumark.engines.vulkan_adapters import (
+    SOFTWARE,
+    SOFTWARE_ROLE,
+    software_key,
+    vulkan_adapters,
+)
 from npumark.errors import EngineError
 
 _NVIDIA, _APPLE = 0x10DE, 0x106B
 _SOFTWARE_IDS = {(0x1414, 0x8C), (0x1AE0, 0xC0DE)}
 """Vendor and device of Microsoft's Basic Render Driver and of SwiftShader."""
+
+_UNTOLD = "nothing: which adapter WebGPU takes is not told"
 
 _MESA = 0x10005
 """The vendor under which Mesa's software renderers list themselves."""
@@ -73,6 +80,8 @@ def listed_devices(row: Provider, devices: list[Any], plugin: Plugin | None) -> 
         made.binding["twin"] = seen.get(key, 0)
         seen[key] = made.binding["twin"] + 1
         found.append(made)
+    if row.id == "ort-webgpu":
+        found = _only_one(found)
     return sorted(found, key=lambda d: (row.roles.index(d.role), d.keys.get("bus", "~")))
 
 
@@ -133,12 +142,11 @@ def _listed(row: Provider, device: Any, plugin: Plugin | None) -> Device | None:
     if row.id == "ort-webgpu" and not software and sys.platform.startswith("linux"):
         # The card is real; what WebGPU computes on is whatever Vulkan offers beside it.
         software, adapter, why = _webgpu_adapter()
-        if software:
-            keys = _software_key(adapter)
-            return Device(str(role), adapter, keys, binding, emulated=True, why=why)
-        name = name or adapter
-    keys = _keys(metadata, told)
-    return Device(str(role), name, keys, binding, details, emulated=software, why=why)
+        name = adapter if software else name or adapter
+    if software:
+        keys = software_key(name)
+        return Device(SOFTWARE_ROLE, name, keys, binding, emulated=True, why=why)
+    return Device(str(role), name, _keys(metadata, told), binding, details, why=why)
 
 
 def _missing_backend(binding: dict[str, Any]) -> str | None:
@@ -185,11 +193,6 @@ def _keys(metadata: dict[str, str], told: dict[str, str]) -> dict[str, str]:
 def _software(name: str | None, vendor: int, device: int) -> bool:
     named = bool(name and SOFTWARE.search(name))
     return named or vendor == _MESA or (vendor, device) in _SOFTWARE_IDS
-
-
-def _software_key(name: str | None) -> dict[str, str]:
-    """Return the key of an adapter that is a program: never that of a card beside it."""
-    return {"key": f"software-{name}"} if name else {}
 
 
 def _is_x86() -> bool:
@@ -250,11 +253,38 @@ def _webgpu(row: Provider, onnxruntime: Any) -> list[Device]:
         # It computes through Direct3D there, and the runtime lists every adapter that is real.
         raise EngineError("Windows lists no graphics hardware that WebGPU could use")
     software, name, why = _webgpu_adapter()
-    adapters = vulkan_adapters() or ()
-    hardware = [a for a in adapters if not a.software]
-    role = "dGPU" if len(hardware) == 1 and hardware[0].kind == "discrete" else "iGPU"
-    keys = _software_key(name) if software else {}
-    return [Device(role, name, keys, {"route": "name"}, {}, emulated=software, why=why)]
+    if software:
+        keys = software_key(name)
+        return [Device(SOFTWARE_ROLE, name, keys, {"route": "name"}, emulated=True, why=why)]
+    hardware = [a for a in vulkan_adapters() or () if not a.software]
+    kinds = {"integrated": "iGPU", "discrete": "dGPU"}
+    stated = {kinds.get(a.kind) for a in hardware}
+    role = stated.pop() if len(stated) == 1 else None
+    details = {} if role else {"role_from": _UNTOLD}
+    if len(hardware) > 1:
+        details["identity"] = _either([a.name for a in hardware])
+    return [Device(role or "iGPU", name, {}, {"route": "name"}, details, why=why)]
+
+
+def _only_one(found: list[Device]) -> list[Device]:
+    """Return WebGPU's devices with the cards as one, in doubt where there are several.
+
+    It computes on the adapter that its own library prefers, whichever device it was bound to.
+    """
+    cards = [device for device in found if not device.emulated]
+    if len(cards) < 2:
+        return found
+    roles = {card.role for card in cards}
+    details: dict[str, Any] = {"identity": _either([card.name or card.role for card in cards])}
+    if len(roles) > 1:
+        details["role_from"] = _UNTOLD
+    role = roles.pop() if len(roles) == 1 else "iGPU"
+    one = Device(role, None, {}, cards[0].binding, details, why=cards[0].why)
+    return [one, *(device for device in found if device.emulated)]
+
+
+def _either(names: list[str]) -> str:
+    return f"WebGPU does not say which of these it computes on: {', '.join(names)}"
 
 
 def _webgpu_adapter() -> tuple[bool, str | None, str | None]:

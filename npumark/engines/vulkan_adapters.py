@@ -20,6 +20,9 @@ SOFTWARE = re.compile(
 )
 """Names of adapters that are programs."""
 
+SOFTWARE_ROLE = "iGPU"
+"""What an adapter that is a program counts as: the memory it computes in is the computer's own."""
+
 _KINDS = {0: "other", 1: "integrated", 2: "discrete", 3: "virtual", 4: "cpu"}
 _INSTANCE_INFO, _PROPERTIES_BYTES, _MOST = 1, 4096, 64
 
@@ -36,6 +39,15 @@ class Adapter:
     @property
     def software(self) -> bool:
         return self.kind == "cpu" or bool(SOFTWARE.search(self.name))
+
+
+def software_key(name: str | None) -> dict[str, str]:
+    """Return the key of an adapter that is a program, empty where it has no name.
+
+    Every runtime that computes on it states this one: it is one processor, and never a card
+    that is beside it.
+    """
+    return {"key": f"software-{name}"} if name else {}
 
 
 class _InstanceInfo(ctypes.Structure):

@@ -16,11 +16,13 @@ from npumark.engines import ort_devices, ort_plugins, ort_probe, ort_session, vi
 from npumark.engines.base import CacheMemo, LoadRequest
 from npumark.engines.catalogue import Provider, provider
 from npumark.engines.cuda_driver import Card
+from npumark.engines.litert_adapter import processor_of
 from npumark.engines.ort_plugins import Plugin, third_party
 from npumark.engines.ort_session import open_session, requested_provider
 from npumark.engines.ort_wheels import Wheels
 from npumark.engines.vulkan_adapters import Adapter
 from npumark.errors import EngineError, WrongDevice
+from npumark.machine.processors import assign
 from npumark.worker.protocol import EngineInfo
 from tests.engines.fake_ort import CPU, EpDevice, FakeOrt, device
 
@@ -571,6 +573,69 @@ def test_software_beside_a_card_is_not_the_card(
     assert (info.available, info.emulated) == (True, emulated)
     assert ("bus" in info.processor) is not emulated
     assert info.processor["name"] == adapters()[0].name
+
+
+def two_cards() -> tuple[Adapter, ...]:
+    return (Adapter("Intel Arc", "integrated", 0x8086, 0x7D55), *hardware())
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="WebGPU is on Vulkan there only")
+@pytest.mark.parametrize("listed", [True, False])
+def test_of_several_cards_webgpu_claims_none(bench: Bench, monkeypatch: Any, listed: bool) -> None:
+    monkeypatch.setattr(ort_devices, "vulkan_adapters", two_cards)
+    monkeypatch.setattr(ort_session, "vulkan_adapters", two_cards)
+    if listed:
+        found = tuple(
+            device(
+                "WebGpuExecutionProvider",
+                "GPU",
+                vendor,
+                model,
+                metadata={"pci_bus_id": bus, "Discrete": discrete, "Description": name},
+            )
+            for vendor, model, bus, discrete, name in (
+                (0x8086, 0x7D55, "0000:00:02.0", "0", "Intel Arc"),
+                (0x10DE, 0x2684, "0000:01:00.0", "1", "NVIDIA GeForce"),
+            )
+        )
+        bench.install(FakeOrt(brings={"WebGpuExecutionProvider": found}))
+        bench.add(row("ort-webgpu"))
+    else:
+        bench.install(FakeOrt(("WebGpuExecutionProvider", CPU)))
+    found_infos = [i for i in bench.probe("ort-webgpu").values() if i.id.startswith("ort-webgpu")]
+    (info,) = found_infos
+    assert (info.available, info.emulated) == (True, False)
+    assert info.processor["name"] is None
+    assert not {"bus", "luid", "uuid", "key"} & set(info.processor)
+    told = info.processor["details"]
+    assert "does not say which" in told["identity"]
+    assert "Intel Arc, NVIDIA GeForce" in told["identity"]
+    assert told["role_from"].startswith("nothing")
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="WebGPU is on Vulkan there only")
+@pytest.mark.parametrize("listed", [True, False])
+def test_a_software_adapter_is_one_processor_for_every_runtime(
+    bench: Bench, monkeypatch: Any, listed: bool
+) -> None:
+    monkeypatch.setattr(ort_devices, "vulkan_adapters", software)
+    monkeypatch.setattr(ort_session, "vulkan_adapters", software)
+    if listed:
+        metadata = {"pci_bus_id": "0000:01:00.0", "Discrete": "1"}
+        card = device("WebGpuExecutionProvider", "GPU", 0x10DE, 0x2684, metadata=metadata)
+        bench.install(FakeOrt(brings={"WebGpuExecutionProvider": (card,)}))
+        bench.add(row("ort-webgpu"))
+    else:
+        bench.install(FakeOrt(("WebGpuExecutionProvider", CPU)))
+    ours = bench.probe("ort-webgpu")["ort-webgpu-gpu"]
+    known = processor_of("linux", None, software())
+    assert known is not None
+    lite = EngineInfo(
+        "litert-gpu", True, None, "litert", "LiteRT", None, processor=known[0], emulated=True
+    )
+    processors, owner = assign([ours, lite])
+    assert [p.id for p in processors] == ["igpu-emulated"]
+    assert set(owner.values()) == {"igpu-emulated"}
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="WebGPU is on Vulkan there only")
