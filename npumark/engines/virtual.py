@@ -74,9 +74,11 @@ class Virtual(Engine):
         _at_load(faults, None)
         cache = model_cache(request, {"version": card.version})
         session = VirtualSession(script, card, request, attempt, faults)
-        if cache is None:
-            return session
         model = _Model(card, request, faults)
+        if cache is None:
+            if card.compiles is not None:
+                model.load(None)
+            return session
         session.compiled = cache
         session.model_is_whole = cache.open(Recipe(model.load, compile=model.compile))
         return session
@@ -112,8 +114,7 @@ class _Model:
         self._compiled = False
 
     def compile(self, folder: Path) -> dict[str, Any]:
-        _at_load(self._faults, "compile")
-        time.sleep(self._compiles["seconds"])
+        self._make()
         if self._compiles["keeps"]:
             (folder / "model.bin").write_bytes(self._bytes())
         self._compiled = True
@@ -121,11 +122,18 @@ class _Model:
 
     def load(self, folder: Path | None) -> bool:
         """Return whether the model is byte for byte what compiling the graph gives."""
-        if folder is None or not self._compiles["keeps"]:
+        if folder is None:
+            self._make()
+            return True
+        if not self._compiles["keeps"]:
             return True
         if not self._compiled:
             _at_load(self._faults, "reload")
         return (folder / "model.bin").read_bytes() == self._bytes()
+
+    def _make(self) -> None:
+        _at_load(self._faults, "compile")
+        time.sleep(self._compiles["seconds"])
 
     def _bytes(self) -> bytes:
         seed = hashlib.sha256(self._graph.read_bytes() + self._encoding.encode()).digest()

@@ -153,6 +153,7 @@ class Book:
             suite=self.suite,
             environment=environment,
             resumed=self.resumed,
+            prepared=self.prepared,
         )
         derived = derive(facts, self.manifest, self.policy)
         return Payload(

@@ -3,8 +3,10 @@
 An engine that compiles is prepared, untimed, so that attempt 1 loads the way every later one
 does. One worker compiles (or finds what an earlier run left) and a second, fresh one loads what
 was compiled: a model on which that process dies, falls silent or answers otherwise is thrown
-away, and the entry runs without one. A model that an earlier run left and that a worker dies of
-is compiled again, once. Nothing here ever moves work to another processor.
+away, and the entry runs without one. A model that an earlier run left and that a worker fails
+with is compiled again, once. Where compiling itself kills its worker, or outlasts its deadline,
+the entry is not prepared again in this run: its attempts run without a kept model and say why.
+Nothing here ever moves work to another processor.
 """
 
 from __future__ import annotations
@@ -100,7 +102,7 @@ class CompiledModels:
         folder = self.jobs.cache_dir(planned)
         there = os.path.lexists(folder / SIDECAR)
         first = work(self.jobs.prepare(planned, stamps, {}))
-        if there and _broken(first) and first.status != "interrupted":
+        if there and _broken(first):
             died = first.why or "its answers are other ones than when it was compiled"
             first = work(self.jobs.prepare(planned, stamps, {}, rebuild=True))
             made = _made(first)
@@ -108,6 +110,9 @@ class CompiledModels:
                 made = _with(made, "rebuilt", died)
         else:
             made = _made(first)
+        if first.result is None and first.status != "interrupted":
+            self._give_up(planned)
+            return made
         self._ready[planned.key] = dict(first.result.cache_stamps) if first.result else {}
         if made.state in ("built", "rebuilt"):
             second = work(self.jobs.prepare(planned, stamps, {}))
@@ -144,15 +149,22 @@ class CompiledModels:
                 made.bytes,
             )
         if second.status != "interrupted":
-            self._ready[planned.key] = None
-            shutil.rmtree(self.jobs.cache_dir(planned), ignore_errors=True)
+            self._give_up(planned)
         return _with(made, "unkept", why)
+
+    def _give_up(self, planned: Planned) -> None:
+        """Run the entry without a compiled model from here on, and prepare it no more."""
+        self._ready[planned.key] = None
+        shutil.rmtree(self.jobs.cache_dir(planned), ignore_errors=True)
 
 
 def _broken(outcome: Outcome) -> bool:
-    """Say whether a worker died of what it found, or answered otherwise than it did before."""
+    """Say whether a worker failed with what it found, in whatever way, or answered otherwise than
+    the one that compiled it."""
+    if outcome.status in ("interrupted", "pack_error"):
+        return False
     result = outcome.result
-    if result is None:
+    if result is None or outcome.status != "ok":
         return True
     return result.prepared is not None and result.prepared.same_answers is False
 

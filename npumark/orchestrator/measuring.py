@@ -23,6 +23,7 @@ from npumark.orchestrator.schedule import Done, Run, Wait, next_action, time_lef
 from npumark.orchestrator.supervisor import Outcome, supervise
 from npumark.record.model import Preparation
 from npumark.score.comparability import ENDED_BY
+from npumark.score.demand import hangs_of
 from npumark.score.labels import engine_marks
 from npumark.score.planned import Planned
 from npumark.worker.protocol import Job, Stamp
@@ -106,6 +107,7 @@ class Measuring:
                 book.policy,
                 quick=book.request.quick,
                 deadline_ns=self.deadline_ns,
+                hangs=hangs_of(book.prepared),
             )
             if isinstance(action, Done):
                 if not action.complete:
@@ -188,7 +190,12 @@ class Measuring:
             self.models.stamps(planned),
         )
         left = time_left(
-            book.plan, book.judged, self.clock.now_ns(), book.policy, quick=book.request.quick
+            book.plan,
+            book.judged,
+            self.clock.now_ns(),
+            book.policy,
+            quick=book.request.quick,
+            hangs=hangs_of(book.prepared),
         )
         book.journal.append(
             "starting",

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from npumark.policy import Policy
-from npumark.score.demand import Demand, History, Key, demand, next_entry, tried
+from npumark.score.demand import NO_HANGS, Demand, Hangs, History, Key, demand, next_entry, tried
 from npumark.score.planned import Planned
 
 NS = 1_000_000_000
@@ -61,13 +61,15 @@ def next_action(
     *,
     quick: bool = False,
     deadline_ns: int | None = None,
+    hangs: Hangs = NO_HANGS,
 ) -> Action:
     """Return what to do at ``now_ns``, a time on the clock that stamped the attempts.
 
     ``deadline_ns`` is where the time budget ends: an attempt that is not expected to finish
-    before it is not started, and the run ends.
+    before it is not started, and the run ends. ``hangs`` counts the preparations of each entry
+    that timed out.
     """
-    state = demand(plan, history, policy, quick=quick)
+    state = demand(plan, history, policy, quick=quick, hangs=hangs)
     entry = next_entry(plan, history, state)
     if entry is None:
         return Done(complete=True)
@@ -123,6 +125,7 @@ def time_left(
     policy: Policy,
     *,
     quick: bool = False,
+    hangs: Hangs = NO_HANGS,
 ) -> TimeLeft:
     """Return the attempts left at the least and how long they are projected to take.
 
@@ -133,7 +136,7 @@ def time_left(
     Passes are laid end to end; a pass is at least as long as the spacing where a later one
     repeats one of its entries.
     """
-    state = demand(plan, history, policy, quick=quick)
+    state = demand(plan, history, policy, quick=quick, hangs=hangs)
     certain = _certain(plan, history, state)
     if not any(history.values()):
         return TimeLeft(sum(certain.values()), None)

@@ -25,7 +25,7 @@ from npumark.score.attempt import (
     least_iterations,
     timed_check_passes,
 )
-from npumark.score.demand import Key, demand, next_entry
+from npumark.score.demand import Key, demand, hangs_of, next_entry
 from npumark.score.derive import STAGES, RunFacts
 from npumark.score.formula import is_known_formula
 from npumark.score.planned import Planned, attempt_seed, derived_format
@@ -380,7 +380,10 @@ def _order(
     )
     for _, i, j in ran:
         planned, attempt = facts.plan[i], payload.entries[i].attempts[j]
-        turn = next_entry(facts.plan, history, demand(facts.plan, history, policy, quick=quick))
+        # What hung before this attempt began, as the run knew it.
+        hangs = hangs_of(p for p in payload.prepared if p.started_ns < attempt.started_ns)
+        state = demand(facts.plan, history, policy, quick=quick, hangs=hangs)
+        turn = next_entry(facts.plan, history, state)
         if turn is None or turn.key != planned.key:
             expected = None if turn is None else paths[turn.key]
             why = "it was another entry's turn" if turn else "no entry wanted another attempt"

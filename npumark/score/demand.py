@@ -6,10 +6,13 @@ of a record stopped where it had to. Everything follows from the plan and the at
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from npumark.policy import Policy
+from npumark.record.model import Preparation
 from npumark.score import repetition
 from npumark.score.attempt import JudgedAttempt
 from npumark.score.planned import Planned
@@ -17,6 +20,9 @@ from npumark.score.planned import Planned
 Key = tuple[str, str, str]
 History = Mapping[Key, Sequence[JudgedAttempt]]
 Contest = tuple[str, str, str]
+Hangs = Mapping[Key, int]
+
+NO_HANGS: Hangs = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +59,27 @@ def contest(planned: Planned) -> Contest:
     return (planned.engine, "network", planned.workload)
 
 
-def demand(plan: Sequence[Planned], history: History, policy: Policy, *, quick: bool) -> Demand:
-    """Return what every entry of ``plan`` still wants after ``history``."""
+def hangs_of(prepared: Iterable[Preparation]) -> Hangs:
+    """Return how many preparations of each entry were ended by their deadline."""
+    return Counter((p.engine, p.workload, p.variant) for p in prepared if p.status == "timeout")
+
+
+def demand(
+    plan: Sequence[Planned],
+    history: History,
+    policy: Policy,
+    *,
+    quick: bool,
+    hangs: Hangs = NO_HANGS,
+) -> Demand:
+    """Return what every entry of ``plan`` still wants after ``history``.
+
+    ``hangs`` counts the preparations of an entry that timed out.
+    """
     runs = {p.key: tried(history.get(p.key, ())) for p in plan}
     active = [p for p in plan if p.skip is None]
     first_pass = all(runs[p.key] for p in active)
-    best = _best_first(active, runs, policy)
+    best = _best_first(active, runs, policy, hangs)
     screened = frozenset(
         p.key
         for p in active
@@ -67,7 +88,10 @@ def demand(plan: Sequence[Planned], history: History, policy: Policy, *, quick: 
     wants: dict[Key, int] = {p.key: 0 for p in plan}
     for planned in active:
         if planned.key not in screened:
-            wants[planned.key] = _wants(planned, runs[planned.key], policy, quick=quick)
+            hung_before = hangs.get(planned.key, 0)
+            wants[planned.key] = _wants(
+                planned, runs[planned.key], policy, hung_before, quick=quick
+            )
     return Demand(wants, screened, first_pass)
 
 
@@ -81,33 +105,42 @@ def next_entry(plan: Sequence[Planned], history: History, state: Demand) -> Plan
     return min(wanting, key=lambda p: len(tried(history.get(p.key, ()))), default=None)
 
 
-def hung(attempts: Sequence[JudgedAttempt], policy: Policy) -> bool:
+def hung(attempts: Sequence[JudgedAttempt], policy: Policy, before: int = 0) -> bool:
     """Whether an entry has timed out so often that it is measured no more.
 
-    What had landed by then counts like that of any entry that ended.
+    ``before`` counts its preparations that timed out: what hangs there hangs for as long. At
+    least one attempt is made all the same, and says so. What had landed by then counts like
+    that of any entry that ended.
     """
-    timeouts = sum(a.status == "timeout" for a in attempts)
-    return timeouts >= policy.repetition.max_timeouts
+    timeouts = before + sum(a.status == "timeout" for a in attempts)
+    return bool(attempts) and timeouts >= policy.repetition.max_timeouts
 
 
 def _wants(
-    planned: Planned, attempts: Sequence[JudgedAttempt], policy: Policy, *, quick: bool
+    planned: Planned,
+    attempts: Sequence[JudgedAttempt],
+    policy: Policy,
+    hung_before: int,
+    *,
+    quick: bool,
 ) -> int:
     if quick:
         return 0 if attempts else 1
-    if any(a.dead for a in attempts) or hung(attempts, policy):
+    if any(a.dead for a in attempts) or hung(attempts, policy, hung_before):
         return 0
     return _left(planned, attempts, policy)
 
 
-def barred(planned: Planned, attempts: Sequence[JudgedAttempt], policy: Policy) -> bool:
+def barred(
+    planned: Planned, attempts: Sequence[JudgedAttempt], policy: Policy, hung_before: int = 0
+) -> bool:
     """Whether what ran shows that an entry can no longer count, whatever it measures next.
 
     It answered wrong or ran elsewhere, its attempts were computed in different formats, or it
     came to its end with fewer than two that landed.
     """
     landed = [a.ips for a in attempts if a.ips is not None]
-    ended = hung(attempts, policy) or not _left(planned, attempts, policy)
+    ended = hung(attempts, policy, hung_before) or not _left(planned, attempts, policy)
     return (
         any(a.dead for a in attempts) or len(formats(attempts)) > 1 or (ended and len(landed) < 2)
     )
@@ -123,7 +156,10 @@ def _left(planned: Planned, attempts: Sequence[JudgedAttempt], policy: Policy) -
 
 
 def _best_first(
-    active: Sequence[Planned], runs: Mapping[Key, Sequence[JudgedAttempt]], policy: Policy
+    active: Sequence[Planned],
+    runs: Mapping[Key, Sequence[JudgedAttempt]],
+    policy: Policy,
+    hangs: Hangs,
 ) -> dict[Contest, float]:
     """Return the best first attempt of each contest among the entries that can count.
 
@@ -135,7 +171,7 @@ def _best_first(
         first = runs[planned.key][0] if runs[planned.key] else None
         if first is None or not first.can_count or first.tops is None:
             continue
-        if barred(planned, runs[planned.key], policy):
+        if barred(planned, runs[planned.key], policy, hangs.get(planned.key, 0)):
             continue
         group = contest(planned)
         best[group] = max(best.get(group, 0.0), first.tops)

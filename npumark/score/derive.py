@@ -18,6 +18,7 @@ from npumark.record.model import (
     Entry,
     Environment,
     Plan,
+    Preparation,
     Processor,
     ResumeEvent,
     Score,
@@ -26,7 +27,7 @@ from npumark.record.model import (
 from npumark.score.attempt import Role, tera_operations
 from npumark.score.comparability import RunState, not_comparable_because, warnings
 from npumark.score.delivered import delivered, winner
-from npumark.score.demand import Key
+from npumark.score.demand import Key, hangs_of
 from npumark.score.entry import JudgedRun, derive_entry, judge_run
 from npumark.score.labels import engine_marks
 from npumark.score.peak import engine_peak, large_peak, no_score_reason, run_score
@@ -52,6 +53,7 @@ class RunFacts:
     suite: Suite
     environment: Environment
     resumed: Sequence[ResumeEvent]
+    prepared: Sequence[Preparation] = ()
 
     def roles(self) -> dict[str, Role]:
         """Return each engine's processor role. Raises KeyError for an unknown processor."""
@@ -117,7 +119,8 @@ def derive(facts: RunFacts, manifest: Manifest, policy: Policy) -> Derived:
     quick = facts.options.quick
     roles = facts.roles()
     marks = {e.id: engine_marks(e) for e in facts.engines}
-    run = judge_run(facts.plan, facts.attempts, roles, manifest, policy, quick=quick)
+    hangs = hangs_of(facts.prepared)
+    run = judge_run(facts.plan, facts.attempts, roles, manifest, policy, quick=quick, hangs=hangs)
     entries = [
         derive_entry(
             p,

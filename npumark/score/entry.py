@@ -25,7 +25,7 @@ from npumark.score.attempt import (
     judge_attempt,
     tera_operations,
 )
-from npumark.score.demand import Demand, Key, demand, formats, hung, tried
+from npumark.score.demand import NO_HANGS, Demand, Hangs, Key, demand, formats, hung, tried
 from npumark.score.labels import format_label
 from npumark.score.planned import Planned
 from npumark.worker.protocol import Status
@@ -37,6 +37,7 @@ class JudgedRun:
 
     history: Mapping[Key, tuple[JudgedAttempt, ...]]
     state: Demand
+    hangs: Hangs
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +56,10 @@ def judge_run(
     policy: Policy,
     *,
     quick: bool,
+    hangs: Hangs = NO_HANGS,
 ) -> JudgedRun:
-    """Judge all attempts of a plan. ``roles`` maps each engine to its processor's role."""
+    """Judge all attempts of a plan. ``roles`` maps each engine to its processor's role, and
+    ``hangs`` counts the preparations of each entry that timed out."""
     history = {
         p.key: tuple(
             judge_attempt(p, a, manifest, policy, roles[p.engine], quick=quick)
@@ -64,7 +67,8 @@ def judge_run(
         )
         for p in plan
     }
-    return JudgedRun(history, demand(plan, history, policy, quick=quick))
+    state = demand(plan, history, policy, quick=quick, hangs=hangs)
+    return JudgedRun(history, state, hangs)
 
 
 def derive_entry(
@@ -87,7 +91,7 @@ def derive_entry(
     standing = tried(judged)
     landed = [a for a in standing if a.ips is not None]
     ran = _format_that_ran(landed)
-    verdict = _verdict(planned, standing, landed, run.state, policy, quick=quick)
+    verdict = _verdict(planned, standing, landed, run, policy, quick=quick)
     tally = repetition.tally([a.ips for a in standing], planned.kind, policy.repetition)
     strict = _deciding(landed, [a.strict for a in landed])
     flops = manifest.workloads[planned.workload].flops
@@ -137,7 +141,7 @@ def _verdict(
     planned: Planned,
     standing: Sequence[JudgedAttempt],
     landed: Sequence[JudgedAttempt],
-    state: Demand,
+    run: JudgedRun,
     policy: Policy,
     *,
     quick: bool,
@@ -155,13 +159,14 @@ def _verdict(
     dead = next((a for a in standing if a.dead), None)
     if dead is not None:
         return _Verdict(dead.status, counts=False, why_not=dead.why_not, why=dead.why)
-    if hung(standing, policy) and len(landed) < 2:
-        last = next(a for a in reversed(standing) if a.status == "timeout")
-        return _Verdict("timeout", counts=False, why_not="timeout", why=last.why)
+    if hung(standing, policy, run.hangs.get(planned.key, 0)) and len(landed) < 2:
+        last = next((a for a in reversed(standing) if a.status == "timeout"), None)
+        why = "preparing it timed out" if last is None else last.why
+        return _Verdict("timeout", counts=False, why_not="timeout", why=why)
     if not landed:
         last = standing[-1]
         return _Verdict(last.status, counts=False, why_not=last.why_not, why=last.why)
-    reason = _hindrance(planned, landed, state, quick=quick)
+    reason = _hindrance(planned, landed, run.state, quick=quick)
     if reason:
         return _Verdict("ok", counts=False, why_not=reason[0], why=reason[1])
     return _Verdict("ok", counts=True, why_not=None, why=None)

@@ -31,15 +31,20 @@ def publishable(payload: Payload, manifest: Manifest, policy: Policy) -> Payload
         suite=whole.suite,
         environment=whole.environment,
         resumed=whole.resumed,
+        prepared=[made for made in payload.prepared if made.engine in names],
     )
     harness = payload.harness
     if harness.get("engine") is not None and harness["engine"] not in names:
         harness = {"overhead_ns": None, "why": "measured on an engine that is not published"}
     fields = derive(facts, manifest, policy).fields()
-    prepared = [made for made in payload.prepared if made.engine in names]
     went = dict(fields["where_time_went_ns"])
-    if prepared:
-        went["compile"] = sum(made.wall_ns for made in prepared)
+    if facts.prepared:
+        went["compile"] = sum(made.wall_ns for made in facts.prepared)
     return payload.model_copy(
-        update={**fields, "where_time_went_ns": went, "harness": harness, "prepared": prepared}
+        update={
+            **fields,
+            "where_time_went_ns": went,
+            "harness": harness,
+            "prepared": list(facts.prepared),
+        }
     )

@@ -64,6 +64,7 @@ def facts_of(payload: Payload, manifest: Manifest) -> RunFacts:
         suite=payload.suite,
         environment=payload.environment,
         resumed=payload.resumed,
+        prepared=payload.prepared,
     )
 
 

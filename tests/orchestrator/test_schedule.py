@@ -28,6 +28,7 @@ from npumark.score.derive import derive
 from npumark.score.planned import Planned
 from npumark.score.recompute import recompute
 from tests import synthetic
+from npumark.worker.protocol import Status
 from tests.synthetic import NS, Answer, Model, Simulated, attempt_of, payload_of, simulate
 
 POLICY = load_policy()
@@ -348,3 +349,30 @@ def test_an_attempt_nobody_saw_end_gives_no_expectation() -> None:
     history = judged_of({ALONE[0].key: [killed]})
     action = next_action(ALONE, history, 30 * NS, POLICY, deadline_ns=31 * NS)
     assert action == Done(complete=False)
+
+
+@pytest.mark.parametrize(
+    ("prepared", "answers", "left"),
+    [
+        (1, (), True),  # one attempt is made all the same
+        (2, (), True),
+        (1, ("timeout",), False),
+        (0, ("timeout",), True),
+        (0, ("timeout", "timeout"), False),
+        (1, ("crashed",), True),
+        (2, ("crashed",), False),
+    ],
+)
+def test_a_preparation_that_timed_out_counts_towards_the_hangs_that_end_an_entry(
+    prepared: int, answers: tuple[Status, ...], left: bool
+) -> None:
+    fates = [Answer(ips=None, status=status) for status in answers]
+    lines: dict[Key, list[Answer]] = {p.key: [] for p in PLAN}
+    lines[ALONE[0].key] = fates
+    part = simulate(Script(lines), ENGINES, plan=ALONE, limit=len(answers))
+    history = judged_of(part.facts.attempts)
+    hangs = {ALONE[0].key: prepared}
+    assert demand(ALONE, history, POLICY, quick=False, hangs=hangs).finished is not left
+    done = next_action(ALONE, history, 10**15, POLICY, hangs=hangs) == Done(complete=True)
+    assert done is not left
+    assert (time_left(ALONE, history, 0, POLICY, hangs=hangs).attempts > 0) is left

@@ -204,6 +204,42 @@ def test_a_failed_preparation_is_said_and_the_attempt_says_why(bench: Any, make_
     assert [a[0] for a in attempts_of(payload)] == ["unsupported"]
 
 
+def test_an_entry_that_hangs_while_it_compiles_is_prepared_once_and_attempted_once(
+    bench: Any, make_card: Card
+) -> None:
+    bench.rules["attempt_deadline_s"] = "3.0"
+    card = compiling(make_card, {"when": "compile", "do": "hang"})
+    payload = bench.check(bench.run(card, quick=False, **ONE).path)
+    assert (only(payload).status, only(payload).state) == ("timeout", None)
+    # The deadline passed once while preparing and once in the attempt: that ends the entry.
+    assert [a[0] for a in attempts_of(payload)] == ["timeout"]
+    assert payload.complete
+    assert payload.entries[0].why_not == "timeout"
+    without = payload.model_copy(update={"prepared": []})
+    found = recompute(without, load_manifest(bench.manifest), bench.policy)
+    assert "complete" in {d.path for d in found}
+
+
+def test_an_entry_that_dies_while_it_compiles_is_prepared_once(bench: Any, make_card: Card) -> None:
+    card = compiling(make_card, {"when": "compile", "do": "abort"})
+    payload = bench.check(bench.run(card, quick=False, **ONE).path)
+    assert (only(payload).status, only(payload).before) == ("crashed", 1)
+    assert "SIGABRT" in (only(payload).why or "")
+    # A crash runs to its maximum, and each attempt says why.
+    assert {a[:2] for a in attempts_of(payload)} == {("crashed", None)}
+    assert len(payload.entries[0].attempts) == bench.policy.repetition.network_max_attempts
+
+
+def test_a_model_whose_calls_fail_is_compiled_again_once(bench: Any, make_card: Card) -> None:
+    bench.run(compiling(make_card), **ONE)
+    for do in ("unsupported", "wrong_device", "raise"):
+        bench.home.joinpath("script.attempts").rename(bench.home / f"attempts before {do}")
+        fault = {"do": do, "call": 1, "attempts": [-1]}
+        payload = bench.check(bench.run(compiling(make_card, fault), **ONE).path)
+        assert only(payload).state == "rebuilt"
+        assert attempts_of(payload) == [("ok", "reused", True)]
+
+
 def test_a_resumed_run_is_prepared_again(bench: Any, make_card: Card) -> None:
     bench.rules["spacing_s"] = "600.0"
     card = compiling(make_card)
