@@ -23,9 +23,10 @@ def engine_table() -> str:
         "| --- | --- | --- | --- |",
     ]
     for row in PROVIDERS:
-        ids = ", ".join(f"`{name}`" for name in _ids(row))
         title = f"{row.title} (never published)" if row.local_only else row.title
-        lines.append(f"| {ids} | {title} | {row.accelerates} | {row.state} |")
+        for state, ids in _states(row).items():
+            names = ", ".join(f"`{name}`" for name in ids)
+            lines.append(f"| {names} | {title} | {row.accelerates} | {state} |")
     return "\n".join(lines) + "\n"
 
 
@@ -51,6 +52,16 @@ def _ids(row: Provider) -> list[str]:
     return list(dict.fromkeys(row.engine_id(role) for role in row.roles))
 
 
+def _states(row: Provider) -> dict[str, list[str]]:
+    """Return how far a provider's engines were tried, and which of them so far."""
+    found: dict[str, list[str]] = {}
+    for role in row.roles:
+        ids = found.setdefault(row.state(role), [])
+        if row.engine_id(role) not in ids:
+            ids.append(row.engine_id(role))
+    return found
+
+
 def _section(row: Provider) -> str:
     facts = [
         ("engines", ", ".join(f"`{name}`" for name in _ids(row))),
@@ -69,7 +80,13 @@ def _section(row: Provider) -> str:
             else "",
         ),
         ("publication", "local only: its results are never published" if row.local_only else ""),
-        ("tried", row.state),
+        (
+            "tried",
+            "; ".join(
+                f"{', '.join(f'`{name}`' for name in ids)}: {state}"
+                for state, ids in _states(row).items()
+            ),
+        ),
     ]
     lines = [f"### {row.title}", ""]
     lines += [f"- {name}: {text}" for name, text in facts if text]

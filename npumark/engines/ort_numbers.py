@@ -42,6 +42,9 @@ Ask = Callable[[str], Verdict]
 AskIntegers = Callable[[], bool | None]
 """Whether the provider multiplies 8-bit operands as integers; null where that stays open."""
 
+_ACTIVATIONS = {"int8-u8s8": "uint8", "int8-s8s8": "int8", "int8-sym": "int8"}
+"""Encoding -> type of its quantised activations, for those of 8 bits."""
+
 _PROFILE_TYPES = {"float": "float32", "float16": "float16"}
 
 
@@ -92,11 +95,10 @@ def ask_provider_for_integers(request: LoadRequest, row: Provider) -> bool | Non
 
     Null where it cannot be asked: no sum of 4096 products of 16 bits fits into 32.
     """
-    activation = {"int8-u8s8": "uint8", "int8-s8s8": "int8"}.get(request.encoding)
-    if activation is None:
+    if request.encoding not in _ACTIVATIONS:
         return None
     try:
-        model = integer_model(activation)
+        model = integer_model(_ACTIVATIONS[request.encoding])
         return multiplied_integers(_answers(request, row, model, integer_input()))
     except EngineError:
         return None

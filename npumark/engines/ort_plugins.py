@@ -18,6 +18,9 @@ from typing import Any
 from npumark.engines.catalogue import EVERYWHERE, PROVIDERS, Provider
 from npumark.errors import EngineError
 
+OTHERS = "others"
+"""Asks a probe for the plug-ins that the catalogue does not know."""
+
 _LIBRARY = ("get_library_path", "library_path")
 _NAMES = ("get_ep_names", "get_ep_name", "ep_name", "EP_NAME")
 _TELLS = re.compile(r"^def (?:get_)?library_path\(", re.MULTILINE)
@@ -97,7 +100,6 @@ def third_party(module: str, provider_name: str, package: str) -> Provider:
         placement="graph assignment and profile",
         # Nothing says that a call waits, and a bound output is read back either way.
         asynchronous=True,
-        state="a third party's plug-in",
     )
 
 

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from npumark.engines.catalogue import (
@@ -32,7 +34,9 @@ def test_a_provider_is_complete(row: Provider) -> None:
     assert row.title
     assert row.accelerates
     assert row.placement
-    assert row.state
+    for role in row.roles:
+        assert re.fullmatch(r"measured on .+|emulated|not yet run on hardware", row.state(role))
+    assert set(row.states) <= set(row.roles)
     assert (row.kind == "native") == (row.provider_name is None)
     for role in row.roles:
         usual, extra = row.variants_by_role[role], row.extra_variants_by_role.get(role, ())
@@ -61,6 +65,29 @@ def test_an_engine_id_is_numbered_only_where_asked() -> None:
     assert cpu.engine_id("CPU") == "ort-cpu"
     assert cuda.engine_id("dGPU") == "ort-cuda-dgpu"
     assert cuda.engine_id("dGPU", 2) == "ort-cuda-dgpu-2"
+
+
+def test_nothing_is_said_of_hardware_that_it_was_not_measured_on() -> None:
+    measured = {row.state(role) for row in PROVIDERS for role in row.roles} - {
+        "emulated",
+        "not yet run on hardware",
+    }
+    assert measured == {"measured on an Intel Xeon with AMX under Linux"}
+    assert {role for row in PROVIDERS for role in row.states if "measured" in row.state(role)} == {
+        "CPU"
+    }
+
+
+def test_who_multiplies_integers_about_zero_alone_is_given_those() -> None:
+    alone = [row for row in PROVIDERS if "with zero point 0" in row.accelerates]
+    assert [row.id for row in alone] == ["ort-tensorrt", "ort-trt-rtx", "ort-migraphx"]
+    for row in alone:
+        for usual in row.variants_by_role.values():
+            assert [v for v in usual if v.startswith("int8")] == ["int8-sym"]
+    for row in PROVIDERS:
+        if row not in alone:
+            given = (*row.variants_by_role.values(), *row.extra_variants_by_role.values())
+            assert all("int8-sym" not in variants for variants in given)
 
 
 def test_an_unknown_id_is_none() -> None:

@@ -1,0 +1,146 @@
+"""The environments that can be installed (see catalogue_rows for what a row holds)."""
+
+from __future__ import annotations
+
+from npumark.engines.catalogue_rows import LINUX, WINDOWS, Environment
+
+_BASICS = ("numpy==2.4.6", "psutil==7.2.2")
+"""What a worker needs beside its runtime; an environment pins it, as it pins all else."""
+
+
+ENVIRONMENTS: tuple[Environment, ...] = (
+    Environment(
+        name="ggml",
+        title="ONNX Runtime with the ggml plug-in",
+        requirements=("onnxruntime==1.30.0", "onnxruntime-ggml==0.2.0", *_BASICS),
+        providers=("ort-ggml",),
+        runtimes=("ort",),
+        platforms=("linux-x86_64", "macos-arm64"),
+        megabytes=242,
+    ),
+    Environment(
+        name="ort-openvino",
+        title="ONNX Runtime with the OpenVINO plug-in",
+        requirements=("onnxruntime==1.31.1", "onnxruntime-ep-openvino==1.8.1", *_BASICS),
+        providers=("ort-openvino",),
+        runtimes=("ort",),
+        platforms=("linux-x86_64", "windows-amd64"),
+        note="Intel processors, GPUs and NPUs",
+        megabytes=332,
+    ),
+    Environment(
+        name="qnn",
+        title="ONNX Runtime with the QNN plug-in",
+        requirements=("onnxruntime==1.31.1", "onnxruntime-qnn==2.7.0", *_BASICS),
+        providers=("ort-qnn",),
+        runtimes=("ort",),
+        platforms=("windows-arm64", "linux-aarch64", "linux-x86_64", "windows-amd64"),
+        note="Qualcomm NPUs; on x86 processors under Linux an emulator",
+        megabytes=505,
+    ),
+    Environment(
+        name="webgpu",
+        title="ONNX Runtime built with WebGPU",
+        requirements=("onnxruntime-webgpu==1.27.0", *_BASICS),
+        providers=("ort-webgpu",),
+        runtimes=("ort",),
+        platforms=("linux-x86_64", "windows-amd64", "macos-arm64"),
+        note="any GPU with a Vulkan, Metal or Direct3D 12 driver; software adapters are emulated",
+        megabytes=173,
+    ),
+    Environment(
+        name="webgpu-plugin",
+        title="ONNX Runtime with the WebGPU plug-in",
+        requirements=("onnxruntime==1.31.1", "onnxruntime-ep-webgpu==0.4.0", *_BASICS),
+        providers=("ort-webgpu",),
+        runtimes=("ort",),
+        platforms=("linux-x86_64", "windows-amd64", "windows-arm64", "macos-arm64"),
+        note="needs a GPU that the operating system lists",
+    ),
+    Environment(
+        name="cuda",
+        title="ONNX Runtime with CUDA and TensorRT",
+        requirements=("onnxruntime-gpu[cuda,cudnn]==1.31.1", *_BASICS),
+        providers=("ort-cuda", "ort-tensorrt"),
+        runtimes=("ort",),
+        platforms=("linux-x86_64", "windows-amd64"),
+        note="NVIDIA cards; the CUDA libraries are several GB",
+    ),
+    Environment(
+        name="tensorrt-rtx",
+        title="ONNX Runtime with TensorRT for RTX",
+        requirements=(
+            "onnxruntime==1.31.1",
+            "onnxruntime-ep-nv-tensorrt-rtx-cu13==0.5.0",
+            *_BASICS,
+        ),
+        providers=("ort-trt-rtx",),
+        runtimes=("ort",),
+        platforms=("linux-x86_64", "windows-amd64"),
+        note="RTX cards; its results stay on this computer",
+    ),
+    Environment(
+        name="directml",
+        title="ONNX Runtime with DirectML",
+        requirements=("onnxruntime-directml==1.24.4", *_BASICS),
+        providers=("ort-dml",),
+        runtimes=("ort",),
+        platforms=("windows-amd64",),
+    ),
+    Environment(
+        name="windowsml",
+        title="Windows ML",
+        requirements=("windowsml[with-ort]==2.5.96", *_BASICS),
+        providers=(
+            "ort-dml",
+            "ort-qnn",
+            "ort-openvino",
+            "ort-vitisai",
+            "ort-trt-rtx",
+            "ort-migraphx",
+        ),
+        runtimes=("ort",),
+        platforms=WINDOWS,
+        note="the execution providers that Windows itself delivers",
+    ),
+    Environment(
+        name="migraphx",
+        title="ONNX Runtime with MIGraphX",
+        requirements=("onnxruntime-migraphx==1.27.1", *_BASICS),
+        providers=("ort-migraphx",),
+        runtimes=("ort",),
+        platforms=("linux-x86_64",),
+        note="AMD cards; needs ROCm installed",
+    ),
+    Environment(
+        name="ort-mlx",
+        title="ONNX Runtime with the MLX plug-in",
+        requirements=("onnxruntime==1.31.1", "onnxruntime-ep-mlx==0.31.0", *_BASICS),
+        providers=("ort-mlx",),
+        runtimes=("ort",),
+        platforms=("macos-arm64",),
+    ),
+    Environment(
+        name="mlx",
+        title="MLX",
+        requirements=(
+            "mlx[cpu]==0.32.4; sys_platform == 'linux'",
+            "mlx==0.32.4; sys_platform == 'darwin'",
+            *_BASICS,
+        ),
+        providers=("mlx",),
+        runtimes=("mlx",),
+        platforms=("macos-arm64", *LINUX),
+        note="under Linux on the CPU alone, and slowly; for NVIDIA cards there is mlx-cuda",
+        megabytes=132,
+    ),
+    Environment(
+        name="mlx-cuda",
+        title="MLX with CUDA",
+        requirements=("mlx[cuda13]==0.32.4", *_BASICS),
+        providers=("mlx",),
+        runtimes=("mlx",),
+        platforms=LINUX,
+        note="NVIDIA cards; the CUDA libraries are several GB",
+    ),
+)
