@@ -27,8 +27,8 @@ from npumark.score.demand import Key, contest, demand
 from npumark.score.derive import derive
 from npumark.score.planned import Planned
 from npumark.score.recompute import recompute
-from tests import synthetic
 from npumark.worker.protocol import Status
+from tests import synthetic
 from tests.synthetic import NS, Answer, Model, Simulated, attempt_of, payload_of, simulate
 
 POLICY = load_policy()
