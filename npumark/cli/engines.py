@@ -55,6 +55,7 @@ def engines(
             {
                 "engines": [_document(info, found) for info in found.infos],
                 "processors": [_processor(p, found) for p in found.processors],
+                "processors_may_be_missing": list(found.lacks),
             }
         )
     else:

@@ -9,11 +9,10 @@ so every folder from the group up to the mount is read and the tightest wins.
 from __future__ import annotations
 
 import math
-import re
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
-from npumark.machine.host import Host
+from npumark.machine.host import Host, whole_number
 
 _NO_LIMIT_BYTES = 1 << 60
 """Version 1 spells 'no limit' as a number near 2**63."""
@@ -57,8 +56,8 @@ def quota_cpus(host: Host) -> float | None:
         for folder in group.folders:
             if group.version == 2:
                 text = host.read(f"{folder}/cpu.max").value or ""
-                match = re.fullmatch(r"(\d+)\s+(\d+)", text)
-                quota, period = (int(match[1]), int(match[2])) if match else (0, 0)
+                fields = [whole_number(field) or 0 for field in text.split()]
+                quota, period = (fields[0], fields[1]) if len(fields) == 2 else (0, 0)
             else:
                 quota = host.number(f"{folder}/cpu.cfs_quota_us") or 0
                 period = host.number(f"{folder}/cpu.cfs_period_us") or 0
@@ -145,6 +144,6 @@ def _statistics(host: Host, path: str) -> dict[str, int]:
     found = {}
     for line in (host.read(path).value or "").splitlines():
         name, _, number = line.partition(" ")
-        if number.strip().isdigit():
-            found[name] = int(number)
+        if (count := whole_number(number.strip())) is not None and count >= 0:
+            found[name] = count
     return found

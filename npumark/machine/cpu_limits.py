@@ -21,7 +21,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from npumark.machine import cgroup
-from npumark.machine.host import THIS, Host, cpu_list
+from npumark.machine.host import THIS, Host, cpu_list, whole_number
 from npumark.machine.windows import core_classes
 
 _CPU = "/sys/devices/system/cpu"
@@ -151,12 +151,19 @@ def _cores(
 def _linux_cores(host: Host) -> dict[int, tuple[int, int]]:
     """Return each online CPU's (package, core)."""
     found = {}
-    for cpu in host.listing(_CPU, "cpu[0-9]*"):
-        core = host.number(f"{cpu}/topology/core_id")
-        package = host.number(f"{cpu}/topology/physical_package_id")
+    for cpu, path in _cpus(host):
+        core = host.number(f"{path}/topology/core_id")
+        package = host.number(f"{path}/topology/physical_package_id")
         if core is not None and package is not None:
-            found[int(cpu.rpartition("/cpu")[2])] = (package, core)
+            found[cpu] = (package, core)
     return found
+
+
+def _cpus(host: Host) -> list[tuple[int, str]]:
+    """Return (number, folder) of each CPU that is listed."""
+    listed = host.listing(_CPU, "cpu[0-9]*")
+    numbered = ((whole_number(path.rpartition("/cpu")[2]), path) for path in listed)
+    return [(cpu, path) for cpu, path in numbered if cpu is not None]
 
 
 def _linux_types(host: Host) -> dict[str, frozenset[int]]:
@@ -171,10 +178,10 @@ def _linux_types(host: Host) -> dict[str, frozenset[int]]:
                 continue
     if not found:
         named: dict[str, set[int]] = {}
-        for cpu in host.listing(_CPU, "cpu[0-9]*"):
-            text = (host.read(f"{cpu}/topology/core_type").value or "").lower()
+        for cpu, path in _cpus(host):
+            text = (host.read(f"{path}/topology/core_type").value or "").lower()
             if text in _NAMED_TYPES:
-                named.setdefault(_NAMED_TYPES[text], set()).add(int(cpu.rpartition("/cpu")[2]))
+                named.setdefault(_NAMED_TYPES[text], set()).add(cpu)
         found = {kind: frozenset(cpus) for kind, cpus in named.items()}
     return found if len(found) > 1 else {}
 
@@ -193,8 +200,7 @@ def _apple_cores(host: Host) -> tuple[dict[str, int], int | None, int | None]:
     """Read macOS's performance levels; level 0 is the fastest."""
 
     def ask(name: str) -> int | None:
-        text = (host.output(("sysctl", "-n", name)).value or "").strip()
-        return int(text) if text.isdigit() else None
+        return whole_number((host.output(("sysctl", "-n", name)).value or "").strip())
 
     physical = ask("hw.physicalcpu")
     counts = {}

@@ -8,18 +8,24 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import subprocess
 import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from fnmatch import fnmatch
 from pathlib import Path
 
 import psutil
 
+from npumark.hardware import plain_text
 from npumark.machine import windows
 
 _COMMAND_LIMIT_S = 10.0
+_WHOLE = re.compile(r"[+-]?[0-9]{1,30}", re.ASCII)
+_MOST_CPUS = 1 << 20
+"""More than any system has: a list that names one beyond it is damaged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,24 +166,47 @@ class Host:
     def number(self, absolute: str) -> int | None:
         """Return the integer that a file holds, or None where it holds none."""
         text = self.read(absolute).value
-        try:
-            return None if text is None else int(text)
-        except ValueError:
-            return None
+        return None if text is None else whole_number(text)
 
     def listing(self, absolute: str, pattern: str) -> list[str]:
-        """Return the absolute paths that match ``pattern`` in a folder, in natural order."""
-        names = [found.name for found in self.path(absolute).glob(pattern)]
+        """Return the absolute paths that match ``pattern`` in a folder, in natural order; none
+        where it cannot be listed."""
+        try:
+            names = [p.name for p in self.path(absolute).iterdir() if fnmatch(p.name, pattern)]
+        except OSError:
+            return []
         return [f"{absolute}/{name}" for name in sorted(names, key=lambda n: (len(n), n))]
+
+    def exists(self, absolute: str) -> bool:
+        """Say whether there is such a file or folder, and it may be looked at."""
+        try:
+            return self.path(absolute).exists()
+        except OSError:
+            return False
+
+    def linked(self, absolute: str) -> str | None:
+        """Return the last part of where a link leads, null where there is none."""
+        try:
+            return plain_text(self.path(absolute).readlink().name)
+        except OSError:
+            return None
 
 
 THIS = Host()
+
+
+def whole_number(text: str) -> int | None:
+    """Return a decimal number that a kernel or a tool wrote, null for what is none."""
+    return int(text) if _WHOLE.fullmatch(text) else None
 
 
 def cpu_list(text: str) -> frozenset[int]:
     """Return the CPUs of a kernel list such as ``0-3,8``. Raises ValueError where it is none."""
     found: set[int] = set()
     for part in filter(None, (p.strip() for p in text.split(","))):
-        first, _, last = part.partition("-")
-        found.update(range(int(first), int(last or first) + 1))
+        ends = [whole_number(end) for end in part.split("-")]
+        if len(ends) > 2 or any(end is None or not 0 <= end < _MOST_CPUS for end in ends):
+            raise ValueError(f"not a list of CPUs: {part[:40]!r}")
+        known = [end for end in ends if end is not None]
+        found.update(range(known[0], known[-1] + 1))
     return frozenset(found)

@@ -126,7 +126,7 @@ def meminfo(host: Host) -> dict[str, int]:
     """Return /proc/meminfo in bytes; empty where it cannot be read."""
     found = {}
     for line in (host.read("/proc/meminfo").value or "").splitlines():
-        match = re.fullmatch(r"(\S+):\s+(\d+) kB", line)
+        match = re.fullmatch(r"(\S+):\s+([0-9]{1,15}) kB", line)
         if match:
             found[match[1]] = int(match[2]) * 1024
     return found
@@ -259,7 +259,7 @@ def _container(host: Host) -> Reading:
     if host.system != "linux":
         return Reading("none seen")
     for path, kind in (("/.dockerenv", "docker"), ("/run/.containerenv", "podman")):
-        if host.path(path).exists():
+        if host.exists(path):
             return Reading(kind)
     groups = host.read("/proc/1/cgroup").value or ""
     match = re.search(r"docker|containerd|kubepods|lxc|libpod", groups)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from npumark.machine.apple import apple_cards
 from npumark.machine.card import CPU_KEY, Card
@@ -15,7 +15,15 @@ from npumark.machine.pci import linux_cards
 _NVIDIA = 0x10DE
 
 
-def inventory(host: Host = THIS) -> tuple[Card, ...]:
+@dataclass(frozen=True, slots=True)
+class Inventory:
+    """What the system lists. ``lacks`` says, a clause each, why some of it may be missing."""
+
+    cards: tuple[Card, ...]
+    lacks: tuple[str, ...] = ()
+
+
+def inventory(host: Host = THIS) -> Inventory:
     """Return the CPU, the GPUs and the NPUs that this computer has.
 
     What cannot be read is missing: the engines then say what there is. On a system that lists
@@ -23,12 +31,21 @@ def inventory(host: Host = THIS) -> tuple[Card, ...]:
     list those that a container shows it alone.
     """
     if host.system == "darwin":
-        return apple_cards(host)
+        return Inventory(apple_cards(host))
     cpu = Card("CPU", {"key": frozenset({CPU_KEY})}, name=cpu_model(host).value, name_sure=True)
-    listed = windows_cards(host) if host.system == "win32" else linux_cards(host)
-    if host.system == "win32" and not any(c.vendor_id == _NVIDIA for c in listed):
-        return (cpu, *listed)
-    return (cpu, *_told_by_vendor(listed, nvidia_cards(host)))
+    if host.system == "win32":
+        listed, fault = windows_cards(host)
+        # A whole list without such a card spares the question to a library that is not there.
+        if fault is None and not any(c.vendor_id == _NVIDIA for c in listed):
+            return Inventory((cpu, *listed))
+    else:
+        listed, fault = linux_cards(host), None
+    told, why = nvidia_cards(host)
+    # With no list to say that there is such a card, NVML's silence is no news.
+    silent = why if fault is None else None
+    return Inventory(
+        (cpu, *_told_by_vendor(listed, told)), tuple(said for said in (fault, silent) if said)
+    )
 
 
 def _told_by_vendor(listed: tuple[Card, ...], told: tuple[Card, ...]) -> tuple[Card, ...]:

@@ -4,7 +4,9 @@
 own, so that a driver that crashes costs its answer and nothing else. NVML numbers cards in bus
 order and CUDA may not; what is kept is each card's UUID and bus address, never its number.
 
-Not yet run on hardware: written against NVML's documented C API.
+Not yet run on hardware. Calls, buffer sizes and nvmlPciInfo_t were checked against nvml.h as the
+package nvidia-ml-py 13.615 carries it over; nvmlDeviceGetPciInfo_v3 and its structure are those
+of NVML 9.2 and later.
 """
 
 from __future__ import annotations
@@ -17,7 +19,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from npumark.machine.card import Card, hardware_key, key_sets
+from npumark.hardware import bus_address, key_sets, plain_text
+from npumark.machine.card import Card
 from npumark.machine.host import Host
 
 COMMAND = (sys.executable, "-P", "-m", "npumark.machine.nvidia")
@@ -41,32 +44,37 @@ class _PciInfo(ctypes.Structure):
     )
 
 
-def nvidia_cards(host: Host) -> tuple[Card, ...]:
-    """Return the cards that NVML names; none where there is no such driver or no answer."""
+def nvidia_cards(host: Host) -> tuple[tuple[Card, ...], str | None]:
+    """Return the cards that NVML names, none where there is no such driver; and in a clause why
+    NVML does not answer, null where it does or is not there."""
     if host.system == "linux" and not any(
-        host.path(p).exists() for p in ("/proc/driver/nvidia/version", _WSL)
+        host.exists(p) for p in ("/proc/driver/nvidia/version", _WSL)
     ):
-        return ()
-    told = host.output(COMMAND).value
+        return (), None
+    reading = host.output(COMMAND)
+    if reading.value is None:
+        why = (reading.why or "it gave no answer").removeprefix(COMMAND[0]).strip()
+        return (), f"the process that asks NVIDIA's NVML {why}"
     try:
-        answer = json.loads(told or "")
-        return tuple(_card(c, answer) for c in answer["cards"])
-    except (ValueError, KeyError, TypeError, AttributeError):
-        return ()
+        answer = json.loads(reading.value)
+        cards = tuple(_card(c, answer) for c in answer["cards"])
+        return cards, plain_text(answer.get("fault"))
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return (), "NVIDIA's NVML answered in a form that npumark does not know"
 
 
 def _card(told: dict[str, Any], answer: dict[str, Any]) -> Card:
-    driver = answer.get("driver")
-    cuda = answer.get("cuda")
+    driver, vbios = plain_text(answer.get("driver")), plain_text(told.get("vbios"))
+    cuda, name = answer.get("cuda"), plain_text(told.get("name"))
     return Card(
         role="dGPU" if told.get("bus") else "iGPU",
         keys=key_sets({"uuid": told.get("uuid"), "bus": told.get("bus")}),
         vendor_id=_VENDOR,
         device_id=told.get("device_id"),
-        name=told.get("name"),
-        name_sure=True,
+        name=name,
+        name_sure=name is not None,
         driver=f"NVIDIA {driver}" if driver else None,
-        firmware=f"VBIOS {told['vbios']}" if told.get("vbios") else None,
+        firmware=f"VBIOS {vbios}" if vbios else None,
         details={"cuda_driver": f"{cuda // 1000}.{cuda % 1000 // 10}"} if cuda else {},
     )
 
@@ -97,11 +105,10 @@ def _one(nvml: Any, index: int) -> dict[str, Any] | None:
     if nvml.nvmlDeviceGetHandleByIndex_v2(ctypes.c_uint(index), ctypes.byref(handle)) != 0:
         return None
     placed = nvml.nvmlDeviceGetPciInfo_v3(handle, ctypes.byref(pci)) == 0
-    bus = hardware_key("bus", pci.bus_id.decode("ascii", "replace")) if placed else None
     return {
         "name": _text(nvml.nvmlDeviceGetName, (handle,), _NAME),
         "uuid": _text(nvml.nvmlDeviceGetUUID, (handle,), _UUID),
-        "bus": bus[1] if bus else None,
+        "bus": bus_address(pci.bus_id.decode("ascii", "replace")) if placed else None,
         "device_id": pci.pci_device_id >> 16 if placed else None,
         "vbios": _text(nvml.nvmlDeviceGetVbiosVersion, (handle,), _VBIOS),
     }
@@ -121,11 +128,12 @@ def _library() -> Any:
 
 
 def main() -> int:
+    """Print what NVML tells, or why it does not: the reason is for people to read."""
     try:
         answer = ask(_library())
-    except (OSError, AttributeError, KeyError) as fault:
-        sys.stderr.write(f"{fault}\n")
-        return 1
+    except Exception as fault:  # noqa: BLE001 - whatever happens, its reason must arrive
+        said = str(fault) or type(fault).__name__
+        answer = {"cards": [], "fault": f"NVIDIA's NVML cannot be asked: {said}"}
     sys.stdout.write(json.dumps(answer) + "\n")
     return 0
 

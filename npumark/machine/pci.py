@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from npumark.machine.card import Card, Role, hardware_key, vendor_name
+from npumark.hardware import bus_address, number, plain_text
+from npumark.machine.card import Card, Role, vendor_name
 from npumark.machine.host import Host
 
 _DEVICES = "/sys/bus/pci/devices"
+_FACTS = ("class", "vendor", "device")
 _IDS = (
     "/usr/share/hwdata/pci.ids",
     "/usr/share/misc/pci.ids",
@@ -34,28 +36,26 @@ def linux_cards(host: Host) -> tuple[Card, ...]:
 
 
 def _pci_card(host: Host, path: str, names: dict[tuple[int, int], str]) -> Card | None:
-    code, vendor, device = (_hex(host, f"{path}/{n}") for n in ("class", "vendor", "device"))
-    bus = hardware_key("bus", path.rsplit("/", 1)[-1])
-    if code is None or vendor is None or device is None:
+    code, vendor, device = (number(_text(host, f"{path}/{n}")) for n in _FACTS)
+    bus = bus_address(path.rsplit("/", 1)[-1])
+    if code is None or vendor is None or device is None or bus is None:
         return None
-    if bus is None or bus[0] != "bus":
-        return None
-    driver = _linked(host, f"{path}/driver")
+    driver = host.linked(f"{path}/driver")
     role = _role(host, path, code, vendor, driver)
     if role is None:
         return None
     listed = names.get((vendor, device))
-    told = host.read(f"{path}/vbnv").value  # AMD's NPU driver names the product
+    told = _text(host, f"{path}/vbnv")  # AMD's NPU driver names the product
     name = told or product(listed, vendor_name(vendor))
     return Card(
         role=role,
-        keys={bus[0]: frozenset({bus[1]})},
+        keys={"bus": frozenset({bus})},
         vendor_id=vendor,
         device_id=device,
         name=name,
         name_sure=told is not None or _names_one(listed, role),
-        driver=_driver_version(host, driver),
-        firmware=_first(host, path, ("fw_version", "vbios_version")),
+        driver=_driver_version(host, path),
+        firmware=_firmware(host, path),
     )
 
 
@@ -102,7 +102,7 @@ def _names(host: Host) -> dict[tuple[int, int], str]:
 
 
 def _role(host: Host, path: str, code: int, vendor: int, driver: str | None) -> Role | None:
-    if driver in _NPU_DRIVERS or host.path(f"{path}/accel").is_dir():
+    if driver in _NPU_DRIVERS or host.exists(f"{path}/accel"):
         return "NPU"
     base, sub = code >> 16, (code >> 8) & 0xFF
     if base == 0x12 and vendor != _NVIDIA:
@@ -125,8 +125,7 @@ def _integrated(host: Host, path: str, vendor: int) -> bool:
         return address.startswith("0000:00:")
     if vendor != _AMD:
         return False
-    folder, first = slot.rsplit("/", 1)
-    return any(_hex(host, f"{p}/vendor") == _AMD_CPU for p in host.listing(folder, f"{first}.*"))
+    return any(number(_text(host, f"{slot}.{n}/vendor")) == _AMD_CPU for n in range(8))
 
 
 def _on_chip(host: Host) -> Iterator[Card]:
@@ -134,53 +133,58 @@ def _on_chip(host: Host) -> Iterator[Card]:
     Qualcomm's NPU, which the kernel lists as a remote processor's channel."""
     seen: set[str] = set()
     for path in host.listing("/sys/class/drm", "card[0-9]*"):
-        driver = _linked(host, f"{path}/device/driver")
+        driver = host.linked(f"{path}/device/driver")
         if driver in _ON_CHIP_GPUS and "-" not in path.rsplit("/", 1)[-1] and driver not in seen:
             seen.add(driver)
             told = host.read(f"{path}/device/uevent").value or ""
             match = re.search(r"^OF_COMPATIBLE_0=(.+)$", told, re.MULTILINE)
-            name = match[1].replace(",", " ") if match else None
-            yield Card("iGPU", {}, name=name, driver=_driver_version(host, driver))
+            name = plain_text(match[1].replace(",", " ")) if match else None
+            yield Card("iGPU", {}, name=name, driver=_driver_version(host, f"{path}/device"))
     for path in host.listing("/sys/class/accel", "accel*"):
-        driver = _linked(host, f"{path}/device/driver")
-        if _linked(host, f"{path}/device/subsystem") == "platform" and driver not in seen:
+        driver = host.linked(f"{path}/device/driver")
+        if host.linked(f"{path}/device/subsystem") == "platform" and driver not in seen:
             seen.add(str(driver))
-            yield Card("NPU", {}, driver=_driver_version(host, driver))
-    if host.path("/sys/class/misc/fastrpc-cdsp").exists():
-        model = (host.read("/proc/device-tree/model").value or "").strip("\0 ")
+            yield Card("NPU", {}, driver=_driver_version(host, f"{path}/device"))
+    if host.exists("/sys/class/misc/fastrpc-cdsp"):
+        model = _text(host, "/proc/device-tree/model")
         yield Card(
             "NPU",
             {},
             vendor_id=0x17CB,
             name="Qualcomm Hexagon NPU",
-            driver=_driver_version(host, "fastrpc"),
+            driver=_versioned(host, "fastrpc", "fastrpc"),
             details={"machine": model} if model else {},
         )
 
 
-def _driver_version(host: Host, driver: str | None) -> str | None:
-    """Return a kernel driver with its own version, or with that of the kernel it came with."""
+def _driver_version(host: Host, path: str) -> str | None:
+    """Return the kernel driver of the device at ``path`` with its version, null without one."""
+    driver = host.linked(f"{path}/driver")
     if driver is None:
         return None
-    own = host.read(f"/sys/module/{driver}/version").value
+    # The module may be called otherwise than its driver is.
+    return _versioned(host, driver, host.linked(f"{path}/driver/module") or driver)
+
+
+def _versioned(host: Host, driver: str, module: str) -> str:
+    """Return a driver with its module's own version, as what comes beside the kernel (NVIDIA's,
+    AMD's and Intel's packages) states, or with that of the kernel it came with."""
+    own = _text(host, f"/sys/module/{module}/version")
     return f"{driver} {own}" if own else f"{driver} of Linux {host.release()}"
 
 
-def _first(host: Host, path: str, names: tuple[str, ...]) -> str | None:
-    return next((v for n in names if (v := host.read(f"{path}/{n}").value)), None)
+def _firmware(host: Host, path: str) -> str | None:
+    """Return the firmware that a device's own folder tells: amdxdna its NPU's, amdgpu the card's
+    VBIOS and its power controller's (a folder of versions bears the name of amdxdna's file).
+
+    i915, xe and intel_vpu tell theirs to root alone, under debugfs; what nvidia loads, NVML says.
+    """
+    told = _text(host, f"{path}/fw_version")
+    vbios = _text(host, f"{path}/vbios_version")
+    smc = _text(host, f"{path}/fw_version/smc_fw_version")
+    parts = (told, vbios and f"VBIOS {vbios}", smc and f"SMC {smc}")
+    return ", ".join(part for part in parts if part) or None
 
 
-def _linked(host: Host, path: str) -> str | None:
-    """Return the last part of where a link leads, null where there is none."""
-    try:
-        return host.path(path).readlink().name
-    except OSError:
-        return None
-
-
-def _hex(host: Host, path: str) -> int | None:
-    text = host.read(path).value
-    try:
-        return None if text is None else int(text, 16)
-    except ValueError:
-        return None
+def _text(host: Host, path: str) -> str | None:
+    return plain_text(host.read(path).value)

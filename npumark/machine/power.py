@@ -72,7 +72,7 @@ def profile(host: Host = THIS) -> Check:
     """
     if host.system == "darwin":
         text = host.output(("pmset", "-g", "custom")).value or ""
-        modes = {int(n) for n in re.findall(r"lowpowermode\s+(\d)", _active_section(host, text))}
+        modes = {int(n) for n in re.findall(r"lowpowermode\s+([0-9])", _active_section(host, text))}
         if not modes:
             return _unread("pmset states no low power mode")
         saving = 1 in modes
@@ -120,7 +120,11 @@ def clocks(host: Host = THIS) -> Check:
                 },
                 violation=False,
             )
-        seen = re.findall(r"^cpu MHz\s*:\s*([\d.]+)", host.read("/proc/cpuinfo").value or "", re.M)
+        seen = re.findall(
+            r"^cpu MHz\s*:\s*([0-9]{1,9}(?:\.[0-9]{1,9})?)$",
+            host.read("/proc/cpuinfo").value or "",
+            re.M,
+        )
         if seen:
             stated = [round(float(mhz) * 1000) for mhz in seen]
             return _stated(

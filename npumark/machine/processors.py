@@ -18,7 +18,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from npumark.errors import IntegrityError
-from npumark.machine.card import ROLES, Card, Role, key_sets, number, vendor_name
+from npumark.hardware import key_sets, number
+from npumark.machine.card import ROLES, Card, Role, vendor_name
 from npumark.machine.identity import clean_cpu_name
 from npumark.record.model import Processor
 from npumark.worker.protocol import EngineInfo
@@ -337,7 +338,9 @@ def _bus_order(
     if not every:
         return (2, [], "")
     key = min(every)
-    parts: list[tuple[int, int | str]] = [
-        (0, int(part)) if part.isdigit() else (1, part) for part in re.findall(r"\d+|\D+", key)
-    ]
+    # A number is ordered by its length, then its digits: it may be longer than int takes.
+    parts: list[tuple[int, int | str]] = []
+    for digits, rest in re.findall(r"([0-9]+)|([^0-9]+)", key):
+        plain = digits.lstrip("0")
+        parts += [(0, len(plain)), (1, plain)] if digits else [(1, rest)]
     return (1, parts, key)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from npumark.machine import cgroup, cpu_limits
-from npumark.machine.host import THIS, CpuTimes, Host
+from npumark.machine.host import THIS, CpuTimes, Host, whole_number
 from npumark.machine.identity import meminfo
 from npumark.record.model import Check
 
@@ -48,9 +48,9 @@ def cpu_times(host: Host = THIS) -> CpuTimes | None:
     first = (host.read("/proc/stat").value or "").partition("\n")[0].split()
     if not first or first[0] != "cpu" or len(first) < 5:
         return None
-    try:
-        ticks = [int(field) for field in first[1:9]] + [0] * (9 - len(first))
-    except ValueError:
+    counted = [whole_number(field) for field in first[1:9]]
+    ticks = [n for n in counted if n is not None] + [0] * (9 - len(first))
+    if None in counted:
         return None
     user, nice, system, idle, iowait, irq, softirq, steal = ticks
     busy = user + nice + system + irq + softirq + steal  # guest time is inside user already
@@ -155,7 +155,7 @@ def _apple_thermal(host: Host) -> Check:
     limits = [line.split("=") for line in text.splitlines() if "CPU_Speed_Limit" in line]
     if not limits:
         return Check(value=None, why="pmset reports no thermal pressure so far", violation=False)
-    percent = int(limits[0][1].strip()) if limits[0][-1].strip().isdigit() else None
+    percent = whole_number(limits[0][-1].strip())
     if percent is None:
         return Check(value=None, why="pmset's speed limit is not a number", violation=False)
     return Check(value={"speed_limit_percent": percent}, why=None, violation=percent < 100)

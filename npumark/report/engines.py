@@ -27,6 +27,7 @@ def render_engines(found: Survey, page: Page) -> str:
         if mine:
             _processor(sheet, processor, mine, found)
     _unreached(sheet, found)
+    _unlisted(sheet, found)
     missing = [e for e in found.infos if not e.available]
     _broken(sheet, [e for e in missing if lack(e) == "broken"])
     _installable(sheet, [e for e in missing if lack(e) == "absent"])
@@ -97,6 +98,15 @@ def _unreached(sheet: Sheet, found: Survey) -> None:
             sheet.say(str(way), indent=4, hang=2)
         if not ways:
             sheet.say("npumark knows no engine for it on this system", indent=4, hang=2)
+
+
+def _unlisted(sheet: Sheet, found: Survey) -> None:
+    """Say that there may be processors which the system could not be asked for."""
+    if not found.lacks:
+        return
+    sheet.heading("May be missing above")
+    for said in found.lacks:
+        sheet.say(f"{said}; update or reinstall its card's driver", indent=2, hang=2)
 
 
 def _broken(sheet: Sheet, engines: Sequence[EngineInfo]) -> None:

@@ -57,7 +57,7 @@ def link(fake: Fake, path: str, target: str) -> None:
 
 
 def shown(host: Host) -> list[tuple[str, str]]:
-    return [(p.role, p.name) for p in assign([], inventory(host))[0]]
+    return [(p.role, p.name) for p in assign([], inventory(host).cards)[0]]
 
 
 def by_bus(cards: tuple[Card, ...]) -> dict[str, Card]:
@@ -90,7 +90,7 @@ def test_an_intel_laptop_with_a_graphics_card(fake: Fake) -> None:
         ("dGPU", "NVIDIA RTX 6000 Ada Generation"),
         ("NPU", "Intel Meteor Lake NPU"),
     ]
-    cards = by_bus(inventory(fake.host))
+    cards = by_bus(inventory(fake.host).cards)
     assert cards["0000:00:0b.0"].driver == "intel_vpu of Linux 6.1.0-test"
     assert cards["0000:01:00.0"].driver == "nvidia 570.86.10"
 
@@ -106,16 +106,16 @@ def test_a_ryzen_ai_laptop(fake: Fake) -> None:
     fake.write(f"{PCI}/0000:c5:00.1/fw_version", "1.5.5.391")
     fake.write(f"{PCI}/0000:03:00.0/vbios_version", "113-D7020100-102")
     assert [role for role, _ in shown(fake.host)] == ["CPU", "iGPU", "dGPU", "NPU"]
-    npu = by_bus(inventory(fake.host))["0000:c5:00.1"]
+    npu = by_bus(inventory(fake.host).cards)["0000:c5:00.1"]
     assert (npu.name, npu.name_sure, npu.firmware) == ("NPU Strix", True, "1.5.5.391")
-    card = by_bus(inventory(fake.host))["0000:03:00.0"]
-    assert (card.role, card.firmware, card.name_sure) == ("dGPU", "113-D7020100-102", False)
+    card = by_bus(inventory(fake.host).cards)["0000:03:00.0"]
+    assert (card.role, card.firmware, card.name_sure) == ("dGPU", "VBIOS 113-D7020100-102", False)
 
 
 def test_a_ryzen_ai_npu_without_its_driver_is_seen_all_the_same(fake: Fake) -> None:
     fake.write("/usr/share/misc/pci.ids", IDS)
     pci(fake, "0000:c5:00.1", "1022:17f0", "118000")
-    (npu,) = [c for c in inventory(fake.host) if c.role == "NPU"]
+    (npu,) = [c for c in inventory(fake.host).cards if c.role == "NPU"]
     assert (npu.driver, npu.name) == (
         None,
         "AMD Strix/Krackan/Strix Halo Neural Processing Unit",
@@ -182,7 +182,7 @@ def test_nvidias_library_and_an_engine_of_another_order_agree_by_uuid(fake: Fake
     fake.write("/proc/driver/nvidia/version", "NVRM version")
     for bus in ("01", "41"):
         pci(fake, f"0000:{bus}:00.0", "10de:26b1", "030200", "nvidia")
-    cards = inventory(answering(fake.host, {nvidia.COMMAND: json.dumps(NVML)}))
+    cards = inventory(answering(fake.host, {nvidia.COMMAND: json.dumps(NVML)})).cards
     assert [c.role for c in cards] == ["CPU", "dGPU", "dGPU"]
     processors, _ = assign([], cards)
     assert [p.number for p in processors if p.role == "dGPU"] == [1, 2]
@@ -202,12 +202,14 @@ def test_nvidias_library_and_an_engine_of_another_order_agree_by_uuid(fake: Fake
 def test_a_library_that_answers_nothing_sound_adds_nothing(fake: Fake, answer: str) -> None:
     fake.write("/proc/driver/nvidia/version", "NVRM version")
     pci(fake, "0000:01:00.0", "10de:26b1", "030200", "nvidia")
-    cards = inventory(answering(fake.host, {nvidia.COMMAND: answer}))
-    assert [(c.role, c.name) for c in cards[1:]] == [("dGPU", None)]
+    found = inventory(answering(fake.host, {nvidia.COMMAND: answer}))
+    assert [(c.role, c.name) for c in found.cards[1:]] == [("dGPU", None)]
+    assert len(found.lacks) == 1
+    assert "NVML" in found.lacks[0]
 
 
 def test_nvidias_library_is_not_asked_where_there_is_no_such_driver(fake: Fake) -> None:
-    cards = inventory(answering(fake.host, {nvidia.COMMAND: json.dumps(NVML)}))
+    cards = inventory(answering(fake.host, {nvidia.COMMAND: json.dumps(NVML)})).cards
     assert [c.role for c in cards] == ["CPU"]
 
 
@@ -280,16 +282,17 @@ def test_nvmls_structure_is_as_long_as_its_header_says() -> None:
     assert ctypes.sizeof(nvidia._PciInfo) == 16 + 5 * 4 + 32
 
 
-def test_without_the_library_its_process_fails_in_one_line(
+def test_without_the_library_its_process_says_so(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def missing() -> Any:
         raise OSError("libnvidia-ml.so.1: cannot open shared object file")
 
     monkeypatch.setattr(nvidia, "_library", missing)
-    assert nvidia.main() == 1
-    captured = capsys.readouterr()
-    assert (captured.out, captured.err.count("\n")) == ("", 1)
+    assert nvidia.main() == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["cards"] == []
+    assert told["fault"].startswith("NVIDIA's NVML cannot be asked: libnvidia-ml.so.1")
 
 
 def adapter(luid: int, ids: str, **fields: Any) -> dict[str, Any]:
@@ -327,7 +330,7 @@ def test_a_windows_laptop_lists_gpus_and_npu_and_no_software(fake: Fake) -> None
 def test_a_card_that_a_remote_desktop_lists_twice_is_one(fake: Fake) -> None:
     same = {"bus": "0000:01:00.0", "name": "NVIDIA RTX A2000"}
     host = windows(fake, adapter(1, "10de:2571", **same), adapter(2, "10de:2571", **same))
-    (card,) = [c for c in inventory(host) if c.role == "dGPU"]
+    (card,) = [c for c in inventory(host).cards if c.role == "dGPU"]
     assert card.keys == {"bus": {"0000:01:00.0"}, "luid": {"1", "2"}}
 
 
@@ -347,7 +350,7 @@ def test_directmls_numbers_name_no_device_only_luids_do(fake: Fake) -> None:
         )
         for n, (luid, role) in enumerate([(20, "dGPU"), (10, "iGPU")])
     ]  # fmt: skip
-    processors, owner = assign(engines, inventory(host))
+    processors, owner = assign(engines, inventory(host).cards)
     names = {p.id: p.name for p in processors}
     assert names[owner["ort-dml-gpu-1"]] == "NVIDIA GeForce RTX 4070"
     assert names[owner["ort-dml-gpu-2"]] == "Intel Arc Graphics"
@@ -381,7 +384,7 @@ def test_an_apple_chip_is_three_processors(fake: Fake) -> None:
         ("iGPU", "Apple M4 Pro GPU"),
         ("NPU", "Apple M4 Pro Neural Engine"),
     ]
-    gpu = assign([], inventory(host))[0][1]
+    gpu = assign([], inventory(host).cards)[0][1]
     assert (gpu.details["cores"], gpu.details["driver"]) == ("20", "macOS 15.3")
 
 

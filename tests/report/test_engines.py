@@ -149,6 +149,13 @@ def test_an_identity_in_doubt_is_said() -> None:
     assert "  In doubt: a may be any of them.\n" in text
 
 
+def test_a_list_that_is_not_whole_is_said() -> None:
+    lacks = ("the process that asks Windows for its adapters ended with status 1",)
+    text = " ".join(render_engines(replace(survey(), lacks=lacks), Page(width=200)).split())
+    assert f"May be missing above {lacks[0]}; update or reinstall its card's driver" in text
+    assert "May be missing above" not in render_engines(survey(), Page(width=200))
+
+
 def test_a_processor_of_a_maker_that_no_provider_drives_says_so() -> None:
     alone = Survey((), (processor("npu", "NPU", "unnamed NPU"),), {})
     assert "npumark knows no engine for it on this system" in render_engines(alone, Page())
