@@ -48,7 +48,7 @@ def open_cached(
     """Return the session that ``build`` opens, through the request's compiled model if it keeps
     one.
 
-    ``settings`` are what it is compiled with. A session ``apart`` (profiled or strict) opens
+    ``settings`` are what it is compiled with. A session ``apart`` (a profiled one) opens
     what there is and makes nothing. ``told`` adds to the facts that are kept with an EPContext
     graph.
     """

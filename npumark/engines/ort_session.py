@@ -53,12 +53,11 @@ def open_session(
     row: Provider,
     *,
     profile: Path | None = None,
-    strict: bool = False,
     fresh: bool = False,
 ) -> Any:
     """Return an ``onnxruntime.InferenceSession`` of the request's graph on the request's device.
 
-    ``profile`` is the prefix of a profile to write. ``strict``: no node may land on the CPU.
+    ``profile`` is the prefix of a profile to write.
     ``fresh``: the graph is compiled anew, whatever compiled model there is.
     Raises Unsupported, WrongDevice or EngineError; the runtime's own exceptions pass.
     """
@@ -89,7 +88,6 @@ def open_session(
                 handed(cache, profile),
                 threads=request.threads or 1,
                 profile=profile,
-                strict=strict,
                 config=config,
             )
 
@@ -101,8 +99,14 @@ def open_session(
     }
     if fresh:
         return build(request.graph, None, {})
-    apart = strict or profile is not None
-    return open_cached(request, row.cache, build, settings, apart=apart, told=_TOLD.get(row.id))
+    return open_cached(
+        request,
+        row.cache,
+        build,
+        settings,
+        apart=profile is not None,
+        told=_TOLD.get(row.id),
+    )
 
 
 _TOLD = {"ort-vitisai": lambda folder: {vitisai_report.FACT: vitisai_report.to_fact(folder)}}
@@ -154,7 +158,8 @@ def create(
 ) -> Any:
     """Open a session of ``model``, a path or the bytes of one; see :func:`open_session`.
 
-    ``config`` are configuration entries beside those that every session has.
+    ``strict``: no node may land on the CPU. ``config`` are configuration entries beside those that
+    every session has.
     """
     import onnxruntime
 
