@@ -75,8 +75,8 @@ class LiteRt(Engine):
         self._library = Library(package_folder())
 
     def _probe(self, options: dict[str, Any]) -> tuple[EngineInfo, ...]:
-        del options
-        return probe_devices()
+        only = [device for device in DEVICES if device in options.get("only", ())]
+        return probe_devices(tuple(only) or DEVICES)
 
     def _load(self, request: LoadRequest) -> Session:
         return LiteRtSession(self, request)

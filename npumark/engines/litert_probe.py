@@ -43,10 +43,12 @@ _PACKAGE = "ai-edge-litert"
 _TITLE = "LiteRT"
 
 
-def probe_devices() -> tuple[EngineInfo, ...]:
-    """Return the engines of the CPU, the GPU and an NPU, available or not."""
+def probe_devices(devices: tuple[str, ...] = DEVICES) -> tuple[EngineInfo, ...]:
+    """Return the engines of the CPU, the GPU and an NPU, available or not; of those alone that
+    ``devices`` names, and no other is tried."""
     library = Library(package_folder())
-    return (_cpu(library), _gpu(library), _npu(library))
+    asked = {"CPU": _cpu, "GPU": _gpu, "NPU": _npu}
+    return tuple(asked[device](library) for device in devices)
 
 
 def one_node() -> bytes:

@@ -31,7 +31,13 @@ from npumark.engines.base import Array, Engine, LoadRequest, Session
 from npumark.engines.buffers import aligned
 from npumark.engines.model_cache import ModelCache, Recipe, model_cache
 from npumark.engines.openvino_evidence import Layer, formats, macs, multiplies, prove
-from npumark.engines.openvino_probe import DEVICE, capabilities_of, probe_devices, version
+from npumark.engines.openvino_probe import (
+    DEVICE,
+    KINDS,
+    capabilities_of,
+    probe_devices,
+    version,
+)
 from npumark.errors import EngineError, Unsupported, WrongDevice
 from npumark.policy import load_policy
 from npumark.worker.protocol import EngineInfo, Observed, Placement
@@ -62,8 +68,7 @@ class OpenVino(Engine):
         import openvino  # noqa: F401 - its import is timed here
 
     def _probe(self, options: dict[str, Any]) -> tuple[EngineInfo, ...]:
-        del options
-        return probe_devices()
+        return probe_devices([k for k in KINDS if k in options.get("only", ())] or None)
 
     def _load(self, request: LoadRequest) -> Session:
         return OpenVinoSession(self, request)

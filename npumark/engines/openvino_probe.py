@@ -10,6 +10,7 @@ import numpy as np
 
 from npumark.engines.one_node import SHAPE, one_node_model
 from npumark.errors import EngineError, WrongDevice
+from npumark.hardware import bus_address
 from npumark.worker.protocol import EngineInfo
 
 _DRIVERS = {
@@ -21,12 +22,21 @@ _DRIVERS = {
 DEVICE = re.compile(r"(CPU|GPU|NPU)(\.\w+)?")
 
 
-def probe_devices() -> tuple[EngineInfo, ...]:
-    """Return an engine for every device, then those for kinds that are not here."""
+KINDS = ("CPU", "GPU", "NPU")
+
+
+def probe_devices(only: list[str] | None = None) -> tuple[EngineInfo, ...]:
+    """Return an engine for every device, then those for kinds that are not here.
+
+    ``only`` are the KINDS that are asked for, and no other's plug-in is loaded; null for all.
+    """
     import openvino
 
     core = openvino.Core()
-    devices = [d for d in core.available_devices if DEVICE.fullmatch(d)]
+    if only is None:
+        devices = [d for d in core.available_devices if DEVICE.fullmatch(d)]
+    else:
+        devices = [device for kind in only for device in _devices_of(core, kind)]
     kinds = Counter(d.split(".")[0] for d in devices)
     numbers: Counter[str] = Counter()
     found = []
@@ -37,8 +47,15 @@ def probe_devices() -> tuple[EngineInfo, ...]:
         if kinds[kind] > 1:
             name += f"-{numbers[kind]}"
         found.append(_describe(core, device, name))
-    absent = (kind for kind in ("GPU", "NPU") if kind not in kinds)
-    return (*found, *(_absent(kind, devices) for kind in absent))
+    absent = (kind for kind in only or ("GPU", "NPU") if kind not in kinds)
+    seen = f", only {', '.join(devices) or 'nothing'}" if only is None else ""
+    return (*found, *(_absent(kind, seen) for kind in absent))
+
+
+def _devices_of(core: Any, kind: str) -> list[str]:
+    """Return the devices of one kind as OpenVINO names them; asking for all loads every plug-in."""
+    numbers = [str(n) for n in _device_property(core, kind, "AVAILABLE_DEVICES") or ()]
+    return [kind] if len(numbers) == 1 else [f"{kind}.{number}" for number in numbers]
 
 
 def _describe(core: Any, device: str, name: str) -> EngineInfo:
@@ -81,16 +98,14 @@ def drivers_of(core: Any, device: str) -> dict[str, str]:
     return {name: value for name, value in told.items() if value}
 
 
-def _absent(kind: str, devices: list[str]) -> EngineInfo:
+def _absent(kind: str, seen: str) -> EngineInfo:
     """Return the engine of a kind of device that OpenVINO does not find here, and why not."""
     import openvino
 
-    seen = ", ".join(devices) or "nothing"
     return EngineInfo(
         id=f"openvino-{kind.lower()}",
         available=False,
-        reason=f"OpenVINO finds no {kind} here, only {seen}; "
-        f"an Intel {kind} needs its driver installed",
+        reason=f"OpenVINO finds no {kind} here{seen}; an Intel {kind} needs its driver installed",
         runtime="openvino",
         runtime_title="OpenVINO",
         version=version(),
@@ -124,21 +139,6 @@ def _processor(core: Any, device: str) -> dict[str, Any]:
     told["luid"] = _text(_device_property(core, device, "DEVICE_LUID"))
     told["bus"] = bus_address(_device_property(core, device, "DEVICE_PCI_INFO"))
     return told
-
-
-def bus_address(told: Any) -> str | None:
-    """Return ``0000:03:00.0`` from the runtime's PCI information, or null where it has none."""
-    fields = ("domain", "bus", "device", "function")
-    if told is None:
-        return None
-    try:
-        domain, bus, slot, function = (int(getattr(told, f)) for f in fields)
-    except (AttributeError, TypeError, ValueError):
-        found = dict(re.findall(r"(domain|bus|device|function): ?(0x[0-9a-fA-F]+|\d+)", str(told)))
-        if set(found) != set(fields):
-            return None
-        domain, bus, slot, function = (int(found[f], 0) for f in fields)
-    return f"{domain:04x}:{bus:02x}:{slot:02x}.{function}"
 
 
 def capabilities_of(core: Any, device: str) -> list[str]:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from npumark.engines import litert_probe, number_probe
+from npumark.engines.litert import LiteRt
 from npumark.engines.litert_probe import multiplies_in, probe_devices, settings
 from npumark.errors import EngineError
 
@@ -54,6 +55,23 @@ def test_a_gpu_that_may_be_a_program_is_no_gpu(
     assert (gpu.available, gpu.emulated) == (available, emulated)
     assert gpu.processor == (known[0] if known else {})
     assert available or "does not say" in str(gpu.reason)
+
+
+@installed
+def test_a_device_that_is_not_asked_for_is_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[int] = []
+
+    def fault(_: Any, compiled_with: Any) -> str:
+        tried.append(compiled_with.accelerators)
+        return "no"
+
+    monkeypatch.setattr(litert_probe, "_fault", fault)
+    (cpu,) = LiteRt().probe({"only": ["CPU"]})
+    assert (cpu.id, tried) == ("litert-cpu", [litert_probe.CPU])
+    (gpu,) = LiteRt().probe({"only": ["GPU"]})
+    assert gpu.id == "litert-gpu"
+    # What an environment is asked for is a provider.
+    assert len(LiteRt().probe({"only": ["litert"]})) == 3
 
 
 @installed

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from npumark.engines import openvino_probe
 from npumark.engines.base import LoadRequest
 from npumark.engines.openvino import OpenVino, precision_hint, requested_device
-from npumark.engines.openvino_probe import bus_address, drivers_of
+from npumark.engines.openvino_probe import drivers_of
 from npumark.errors import EngineError, Unsupported
 from npumark.worker.protocol import EngineInfo
 
@@ -37,6 +38,40 @@ def test_a_device_that_is_not_here_is_listed_with_the_reason() -> None:
         assert not info.available
         assert info.reason is not None
         assert f"finds no {kind} here" in info.reason
+
+
+class TwoCards:
+    """A core with a CPU and two GPUs, whose NPU's plug-in must not be loaded."""
+
+    def get_property(self, kind: str, name: str) -> Any:
+        assert kind != "NPU"
+        numbers = {"CPU": [""], "GPU": ["0", "1"]}
+        return numbers[kind] if name == "AVAILABLE_DEVICES" else None
+
+    @property
+    def available_devices(self) -> list[str]:
+        raise AssertionError("this loads every plug-in")
+
+
+def test_a_kind_of_device_that_is_not_asked_for_is_not_loaded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(openvino, "Core", TwoCards)
+    monkeypatch.setattr(openvino_probe, "_try_one_node", lambda *_: None)
+    (cpu,) = OpenVino().probe({"only": ["CPU"]})
+    assert (cpu.id, cpu.options["device"]) == ("openvino-cpu", "CPU")
+    cards = OpenVino().probe({"only": ["GPU"]})
+    assert [(c.id, c.options["device"]) for c in cards] == [
+        ("openvino-gpu-1", "GPU.0"),
+        ("openvino-gpu-2", "GPU.1"),
+    ]
+
+
+def test_each_kind_of_device_answers_alone_as_it_does_with_the_others() -> None:
+    together = {info.id: info for info in OpenVino().probe({})}
+    alone = [i for kind in ("CPU", "GPU", "NPU") for i in OpenVino().probe({"only": [kind]})]
+    assert {i.id: i.available for i in alone} == {i: e.available for i, e in together.items()}
+    assert alone[0] == together["openvino-cpu"]
 
 
 def test_the_probe_ran_a_model_on_the_cpu(cpu: EngineInfo) -> None:
@@ -172,16 +207,3 @@ class Drivers:
 )
 def test_the_versions_of_drivers_are_told(device: str, versions: dict[str, str]) -> None:
     assert drivers_of(Drivers(), device) == versions
-
-
-@pytest.mark.parametrize(
-    ("told", "address"),
-    [
-        (None, None),
-        ("{domain: 0 bus: 3 device: 0x1f function: 2}", "0000:03:1f.2"),
-        (SimpleNamespace(domain=1, bus=0x65, device=0, function=0), "0001:65:00.0"),
-        ("unknown", None),
-    ],
-)
-def test_bus_addresses(told: Any, address: str | None) -> None:
-    assert bus_address(told) == address
