@@ -133,6 +133,7 @@ ENVIRONMENTS: tuple[Environment, ...] = (
         platforms=("macos-arm64", *LINUX),
         note="under Linux on the CPU alone, and slowly; for NVIDIA cards there is mlx-cuda",
         megabytes=132,
+        roles_on=dict.fromkeys(LINUX, ("CPU",)),
     ),
     Environment(
         name="mlx-cuda",

@@ -84,8 +84,9 @@ class Environment:
     """A set of pinned packages that live together in an interpreter of their own.
 
     ``providers`` are the catalogue ids that it serves, ``runtimes`` the engine entry points that
-    are asked in it. ``megabytes`` is what it took on the disk where it was tried (Linux on
-    x86-64), null where it was not.
+    are asked in it. ``roles_on`` gives, by platform, the roles that it brings where those are
+    not all of its providers'. ``megabytes`` is what it took on the disk where it was tried
+    (Linux on x86-64), null where it was not.
     """
 
     name: str
@@ -96,6 +97,7 @@ class Environment:
     platforms: tuple[str, ...]
     note: str = ""
     megabytes: int | None = None
+    roles_on: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 FLOATS = ("fp32", "fp16")
