@@ -1,14 +1,17 @@
 from __future__ import annotations
 
+import functools
+import sys
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from npumark.engines.catalogue import PROVIDERS, Provider
-from npumark.engines.number_probe import Verdict
+from npumark.engines.number_probe import Verdict, product
 from npumark.engines.onnx_graph import Node, OnnxGraph
 from npumark.engines.ort import OnnxRuntime
 from npumark.engines.ort_evidence import AssignedNode, Evidence
@@ -20,7 +23,11 @@ from npumark.engines.ort_numbers import (
     summary,
 )
 from npumark.engines.ort_profile import Inner, Kernel, Profile, Span
+from npumark.engines.ort_session import open_session
 from npumark.engines.qnn_profile import QnnProfile
+from npumark.score.labels import format_label
+from tests.engines.fake_ort import FakeOrt, FakeSession
+from tests.engines.test_number_probe import significand
 
 CPU = "CPUExecutionProvider"
 ROWS = {row.id: row for row in PROVIDERS}
@@ -233,6 +240,57 @@ def test_openvino_names_its_primitives_inside(primitive: str, ran: str | None) -
     assert read(evidence, "ort-openvino", "INT8", never).formats.ran == ran
 
 
+class Cuda(FakeOrt):
+    """CUDA's provider on a card with TF32, which it uses unless it is told not to."""
+
+    def InferenceSession(self, *args: Any, **kwargs: Any) -> FakeSession:
+        session = super().InferenceSession(*args, **kwargs)
+        tf32 = self.opened[-1].options.get("use_tf32", "1") == "1"
+        operand = significand(11) if tf32 else significand(24)
+        told = product("float32")
+
+        def run(names: list[str], feed: dict[str, Any]) -> list[Any]:
+            def multiply(a: Any, b: Any) -> Any:
+                return (operand(a) @ operand(b)).astype(np.float32)
+
+            assert names == ["y", "z"]
+            x = feed["x"]
+            return [multiply(x, told.w), multiply(multiply(x, told.u), told.v)]
+
+        session.run = run  # type: ignore[method-assign]
+        return session
+
+
+@pytest.mark.parametrize(
+    ("handed", "ran", "label"),
+    [("0", "FP32", "FP32"), ("1", "TF32", "FP32 (computed in TF32)")],
+)
+def test_cuda_is_named_by_what_it_multiplied_in(
+    monkeypatch: pytest.MonkeyPatch, chain: Any, handed: str, ran: str, label: str
+) -> None:
+    cuda = row("ort-cuda")
+    assert cuda.options["use_tf32"] == "0"
+    target = replace(cuda, options={**cuda.options, "use_tf32": handed})
+    runtime = Cuda(("CUDAExecutionProvider", CPU))
+    monkeypatch.setitem(sys.modules, "onnxruntime", runtime)
+    options = {"provider": "ort-cuda", "device": {"route": "name", "ordinal": 0}}
+    request = replace(chain.request("ort-cuda-dgpu", "fp32"), options=options)
+    found = read_numbers(
+        shown("MatMul", "float"),
+        target,
+        "FP32",
+        functools.partial(ask_provider, request, target),
+        undecided,
+    )
+    assert told(found) == (ran, None)
+    assert format_label("FP32", found.formats.ran) == label
+    # The small product was asked with the options of the session that is timed.
+    open_session(request, target)
+    asked, timed = runtime.opened
+    assert (asked.options, asked.threads) == (timed.options, timed.threads)
+    assert asked.options["use_tf32"] == handed
+
+
 @pytest.mark.parametrize("io", ["float32", "float16"])
 def test_the_cpu_provider_answers_a_small_product(chain: Any, io: str) -> None:
     request = chain.request("ort-cpu", "fp32")
@@ -254,8 +312,9 @@ def test_the_cpu_provider_multiplies_unsigned_integers(chain: Any) -> None:
     assert ask_provider_for_integers(request, row("ort-cpu")) is True
 
 
-def test_the_cpu_provider_unpacks_signed_activations_around_zero(chain: Any) -> None:
-    request = chain.request("ort-cpu", "int8-s8s8")
+@pytest.mark.parametrize("encoding", ["int8-s8s8", "int8-sym"])
+def test_the_cpu_provider_unpacks_signed_activations_around_zero(chain: Any, encoding: str) -> None:
+    request = chain.request("ort-cpu", "int8-s8s8", encoding)
     assert ask_provider_for_integers(request, row("ort-cpu")) is not True
 
 
