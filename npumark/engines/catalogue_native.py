@@ -65,7 +65,10 @@ NATIVE_PROVIDERS: tuple[Provider, ...] = (
             "the shortcut for the accelerator uses one thread",
             "an operator that the CPU's delegate does not take runs on one thread",
             "a model that an NPU's driver leaves to the CPU is called fully accelerated",
-            "the adapter that a GPU engine took is told in the log alone",
+            (
+                "which adapter a GPU engine takes is told in the log alone, and cannot be chosen: "
+                "the option for a preferred one is read by nothing"
+            ),
         ),
         states={"CPU": MEASURED, "iGPU": EMULATED, "dGPU": EMULATED},
     ),

@@ -149,6 +149,10 @@ ORT_PROVIDERS: tuple[Provider, ...] = (
         needs="a Vulkan, Metal or Direct3D 12 driver",
         traps=(
             "with an output kept on the device a call returns before the work is done",
+            (
+                "of several adapters it takes the one that its own library prefers, whichever device "
+                "the session was bound to, and does not say which"
+            ),
             "without an adapter the session silently falls back to the CPU",
             "Q/DQ graphs are unpacked and multiplied in FP32; QuantizeLinear runs on the CPU",
             "an adapter without 16-bit shaders fails at the first call, not at the load",

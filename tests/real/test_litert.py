@@ -115,6 +115,10 @@ def test_a_gpu_in_software_is_an_emulated_one_that_measures(
     if not gpu.available:
         pytest.skip(f"LiteRT takes no GPU here, not even SwiftShader: {gpu.reason}")
     assert gpu.emulated
+    # The name is what LiteRT's own log says: Vulkan's list is not asked for it.
+    name = gpu.processor["name"]
+    assert gpu.processor == {"role": "iGPU", "name": name, "key": f"software-{name}"}
+    assert "SwiftShader" in name
     outcome = run_worker(job(pack, gpu, variant), environ=swiftshader)
     assert outcome.result is not None
     assert outcome.result.status == "ok", outcome.log_tail
