@@ -150,8 +150,8 @@ ORT_PROVIDERS: tuple[Provider, ...] = (
         traps=(
             "with an output kept on the device a call returns before the work is done",
             (
-                "of several adapters it takes the one that its own library prefers, whichever device "
-                "the session was bound to, and does not say which"
+                "of several adapters it takes the one that its own library prefers, whichever "
+                "device the session was bound to, and does not say which"
             ),
             "without an adapter the session silently falls back to the CPU",
             "Q/DQ graphs are unpacked and multiplied in FP32; QuantizeLinear runs on the CPU",
