@@ -47,7 +47,7 @@ def test_engines_are_named_by_id_provider_or_runtime() -> None:
     [
         ("openvino-ane", "OpenVINO does not drive 'ane'", "openvino-cpu, openvino-gpu"),
         ("ort-qnn-gpu", "ONNX Runtime with QNN does not drive 'gpu'", "It drives: ort-qnn-npu."),
-        ("litert-npu", "LiteRT does not drive 'npu'", "litert-cpu, litert-gpu"),
+        ("mlx-npu", "MLX does not drive 'npu'", "mlx-gpu"),
         ("openvino-gpu.1", "does not drive 'gpu.1'", "Those that work here: ort-cpu"),
         ("ort-cuda-dgpu-3", "no ort-cuda-dgpu-3 on this", "ort-cuda-dgpu-1, ort-cuda-dgpu-2"),
         ("openvino-cpu-2", "there is no openvino-cpu-2", "There is: openvino-cpu."),

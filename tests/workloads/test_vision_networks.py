@@ -69,7 +69,9 @@ def test_shipped_files_stay_small(workload: str) -> None:
     for path in (SHIPPED / workload).iterdir():
         assert path.stat().st_size < 3_000_000, path
         if path.suffix == ".onnx":
-            assert path.stat().st_size < 150_000, path
+            # Only graphs with 16-bit activations hold their biases themselves.
+            bound = 300_000 if path.stem == "int8-a16w8" else 150_000
+            assert path.stat().st_size < bound, path
 
 
 def test_quantised_graphs_keep_zero_points_at_zero_after_relu(workload: str) -> None:
