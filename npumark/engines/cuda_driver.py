@@ -2,7 +2,8 @@
 
 Not yet run on hardware. The driver's own library is asked, in the process that will compute, so
 that the numbers are those the runtime uses: they follow CUDA_VISIBLE_DEVICES, and the bus order
-that a worker's environment sets.
+that a worker's environment sets. Calls, their arguments and the constant were checked against
+cuda.h of CUDA 12.9.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from npumark.errors import EngineError
+from npumark.hardware import bus_address, plain_text
 
 _NAME_BYTES = 256
 _INTEGRATED = 18
@@ -42,13 +44,17 @@ def cuda_cards(load: Callable[[str], Any] = ctypes.CDLL) -> tuple[Card, ...]:
         raise EngineError(
             "NVIDIA's driver is not installed (its CUDA library is missing)"
         ) from fault
-    status = driver.cuInit(0)
-    if status != 0:
-        raise EngineError(f"NVIDIA's driver finds no usable card (cuInit gives {status})")
-    count = ctypes.c_int(0)
-    if driver.cuDeviceGetCount(ctypes.byref(count)) != 0 or count.value == 0:
-        raise EngineError("NVIDIA's driver lists no card")
-    return tuple(_card(driver, ordinal) for ordinal in range(count.value))
+    try:
+        status = driver.cuInit(0)
+        if status != 0:
+            raise EngineError(f"NVIDIA's driver finds no usable card (cuInit gives {status})")
+        count = ctypes.c_int(0)
+        if driver.cuDeviceGetCount(ctypes.byref(count)) != 0 or count.value <= 0:
+            raise EngineError("NVIDIA's driver lists no card")
+        return tuple(_card(driver, ordinal) for ordinal in range(count.value))
+    except AttributeError as fault:
+        said = f"NVIDIA's CUDA library is not whole ({fault}); reinstall the driver"
+        raise EngineError(said) from fault
 
 
 def _card(driver: Any, ordinal: int) -> Card:
@@ -67,20 +73,12 @@ def _card(driver: Any, ordinal: int) -> Card:
     )
 
 
-def bus_address(told: str | None) -> str | None:
-    """Return the address with four digits of domain, in lower case, as other tools spell it."""
-    if not told or told.count(":") != 2:
-        return None
-    domain, rest = told.lower().split(":", 1)
-    return f"{int(domain, 16):04x}:{rest}"
-
-
 def _text(ask: Any, device: ctypes.c_int) -> str | None:
     buffer = ctypes.create_string_buffer(_NAME_BYTES)
     # The one call takes (buffer, length, device), and so does the other.
     if ask(buffer, _NAME_BYTES, device) != 0:
         return None
-    return buffer.value.decode(errors="replace") or None
+    return plain_text(buffer.value.decode(errors="replace"))
 
 
 def _uuid(driver: Any, device: ctypes.c_int) -> str | None:

@@ -1,6 +1,8 @@
 """AMD cards as the HIP runtime counts them: what a HIP device number stands for.
 
-Not yet run on hardware. See cuda_driver for why the runtime's own library is asked.
+Not yet run on hardware. See cuda_driver for why the runtime's own library is asked. Calls and
+constants were checked against hip_runtime_api.h of HIP 5 and later, the header of the libraries
+below: before it, hipDeviceAttribute_t had another order.
 """
 
 from __future__ import annotations
@@ -10,12 +12,13 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from npumark.engines.cuda_driver import Card, bus_address
+from npumark.engines.cuda_driver import Card
 from npumark.errors import EngineError
+from npumark.hardware import bus_address, plain_text
 
 _NAME_BYTES = 256
-_INTEGRATED = 17
-"""hipDeviceAttributeIntegrated of hip_runtime_api.h."""
+_INTEGRATED = 16
+"""hipDeviceAttributeIntegrated of hip_runtime_api.h; 17 is hipDeviceAttributeIsMultiGpuBoard."""
 
 _LIBRARIES = {
     "linux": ("libamdhip64.so", "libamdhip64.so.7", "libamdhip64.so.6"),
@@ -35,10 +38,13 @@ def hip_cards(load: Callable[[str], Any] = ctypes.CDLL) -> tuple[Card, ...]:
     if runtime is None:
         raise EngineError("AMD's ROCm is not installed (its HIP library is missing)")
     count = ctypes.c_int(0)
-    status = runtime.hipGetDeviceCount(ctypes.byref(count))
-    if status != 0 or count.value == 0:
-        raise EngineError(f"AMD's driver lists no usable card (HIP gives {status})")
-    return tuple(_card(runtime, ordinal) for ordinal in range(count.value))
+    try:
+        status = runtime.hipGetDeviceCount(ctypes.byref(count))
+        if status != 0 or count.value <= 0:
+            raise EngineError(f"AMD's driver lists no usable card (HIP gives {status})")
+        return tuple(_card(runtime, ordinal) for ordinal in range(count.value))
+    except AttributeError as fault:
+        raise EngineError(f"AMD's HIP library is not whole ({fault}); reinstall ROCm") from fault
 
 
 def _card(runtime: Any, ordinal: int) -> Card:
@@ -50,7 +56,7 @@ def _card(runtime: Any, ordinal: int) -> Card:
     placed = runtime.hipDeviceGetPCIBusId(bus, _NAME_BYTES, ordinal) == 0
     return Card(
         ordinal,
-        (name.value.decode(errors="replace") or None) if named else None,
+        plain_text(name.value.decode(errors="replace")) if named else None,
         None,
         bus_address(bus.value.decode(errors="replace")) if placed else None,
         None,

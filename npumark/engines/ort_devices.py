@@ -9,7 +9,6 @@ the number is asked of the driver.
 from __future__ import annotations
 
 import importlib
-import platform
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -17,28 +16,18 @@ from pathlib import Path
 from typing import Any
 
 from npumark.engines.catalogue import Provider
-from npumark.engines.cuda_driver import Card, bus_address, cuda_cards
+from npumark.engines.cuda_driver import Card, cuda_cards
 from npumark.engines.hip_driver import hip_cards
 from npumark.engines.openvino_probe import DEVICE
-from npumark.engines.openvino_probe import bus_address as openvino_bus_address
 from npumark.engines.ort_plugins import Plugin
 from npumark.engines.ort_session import hardware_type, identity
-from npumark.engines.vulkan_adapters import (
-    SOFTWARE,
-    SOFTWARE_ROLE,
-    software_key,
-    vulkan_adapters,
-)
+from npumark.engines.platforms import is_x86
+from npumark.engines.vulkan_adapters import SOFTWARE_ROLE, software_key, vulkan_adapters
 from npumark.errors import EngineError
+from npumark.hardware import bus_address, is_software
 
 _NVIDIA, _APPLE = 0x10DE, 0x106B
-_SOFTWARE_IDS = {(0x1414, 0x8C), (0x1AE0, 0xC0DE)}
-"""Vendor and device of Microsoft's Basic Render Driver and of SwiftShader."""
-
 _UNTOLD = "nothing: which adapter WebGPU takes is not told"
-
-_MESA = 0x10005
-"""The vendor under which Mesa's software renderers list themselves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +96,7 @@ def _listed(row: Provider, device: Any, plugin: Plugin | None) -> Device | None:
     role, guessed = _role(row, kind, metadata, told, int(hardware.vendor_id))
     if role not in row.roles or told.get("ov_meta_device"):
         return None
-    emulator = row.id == "ort-qnn" and kind == "CPU" and _is_x86()
+    emulator = row.id == "ort-qnn" and kind == "CPU" and is_x86()
     name = told.get("FULL_DEVICE_NAME") or metadata.get("Description") or None
     binding: dict[str, Any] = {"route": "devices", "identity": identity(device)}
     if plugin is not None:
@@ -137,7 +126,7 @@ def _listed(row: Provider, device: Any, plugin: Plugin | None) -> Device | None:
             emulated=True,
             why=_missing_backend(binding),
         )
-    software = _software(name, int(hardware.vendor_id), int(hardware.device_id))
+    software = is_software(name, int(hardware.vendor_id), int(hardware.device_id))
     why = _missing_backend(binding)
     if row.id == "ort-webgpu" and not software and sys.platform.startswith("linux"):
         # The card is real; what WebGPU computes on is whatever Vulkan offers beside it.
@@ -182,21 +171,11 @@ def _role(
 
 def _keys(metadata: dict[str, str], told: dict[str, str]) -> dict[str, str]:
     keys: dict[str, str | None] = {
-        "bus": bus_address(metadata.get("pci_bus_id"))
-        or openvino_bus_address(told.get("DEVICE_PCI_INFO")),
+        "bus": bus_address(metadata.get("pci_bus_id")) or bus_address(told.get("DEVICE_PCI_INFO")),
         "luid": metadata.get("LUID") or told.get("DEVICE_LUID"),
         "uuid": told.get("DEVICE_UUID"),
     }
     return {key: value for key, value in keys.items() if value}
-
-
-def _software(name: str | None, vendor: int, device: int) -> bool:
-    named = bool(name and SOFTWARE.search(name))
-    return named or vendor == _MESA or (vendor, device) in _SOFTWARE_IDS
-
-
-def _is_x86() -> bool:
-    return platform.machine().lower() in ("x86_64", "amd64", "i386", "i686", "x86")
 
 
 def _cpu(row: Provider, onnxruntime: Any) -> list[Device]:

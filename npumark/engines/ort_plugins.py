@@ -130,11 +130,13 @@ def _candidates(known: set[str]) -> list[tuple[Distribution, str]]:
     """Return the packages, each with a module of its own, whose source tells of a library."""
     found: dict[str, tuple[Distribution, str]] = {}
     for package in distributions():
-        name = (package.metadata["Name"] or "").lower()
-        needs = any(re.match(r"onnxruntime\b", r.lower()) for r in package.requires or ())
-        if not (needs or name.startswith("onnxruntime")):
+        try:
+            name = (package.metadata["Name"] or "").lower()
+            needs = any(re.match(r"onnxruntime\b", r.lower()) for r in package.requires or ())
+            files = list(package.files or ()) if needs or name.startswith("onnxruntime") else []
+        except Exception:  # noqa: BLE001, S112 - a package of damaged metadata is none of ours
             continue
-        for path in package.files or ():
+        for path in files:
             if len(path.parts) != 2 or path.name != "__init__.py":
                 continue
             module = path.parts[0]

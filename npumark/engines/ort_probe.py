@@ -6,8 +6,6 @@ may not use the CPU provider. A provider that is not here is listed too, with wh
 
 from __future__ import annotations
 
-import platform
-import sys
 from collections import Counter
 from dataclasses import replace
 from typing import Any
@@ -18,27 +16,29 @@ from npumark.engines.catalogue import PROVIDERS, Provider
 from npumark.engines.one_node import SHAPE, one_node_model
 from npumark.engines.ort_devices import Device, listed_devices, named_devices
 from npumark.engines.ort_options import provider_options
-from npumark.engines.ort_plugins import Plugin, installed_plugins, register
+from npumark.engines.ort_plugins import OTHERS, Plugin, installed_plugins, register
 from npumark.engines.ort_session import bring_provider, create
 from npumark.engines.ort_wheels import Wheels, installed_wheels
 from npumark.engines.ort_windows_ml import offered
+from npumark.engines.platforms import here
 from npumark.errors import EngineError
 from npumark.worker.protocol import EngineInfo
 
 _NEVER = frozenset({"AzureExecutionProvider"})
 """Providers that send work to another computer: no device of this one."""
 
-_PLATFORMS = {"darwin": "macos", "linux": "linux", "win32": "windows"}
-_MACHINES = {"aarch64": "arm64", "amd64": "x86_64", "arm64": "arm64", "x86_64": "x86_64"}
-
 
 def probe_engines(only: list[str] | None) -> tuple[EngineInfo, ...]:
-    """Return the engines of ``only`` these catalogue ids, or of every provider."""
+    """Return the engines of ``only`` these catalogue ids, or of every provider.
+
+    OTHERS among them asks for the providers that the catalogue does not know. A provider that is
+    not asked for is not loaded: it may be what brings a process down.
+    """
     import onnxruntime
 
     wheels = installed_wheels()
     shadowing = wheels.shadowing()
-    plugins = _plugins(only)
+    plugins, windows_fault = _plugins(only)
     faults = {
         name: register(onnxruntime, plugin) for name, plugin in plugins.items() if shadowing is None
     }
@@ -48,12 +48,12 @@ def probe_engines(only: list[str] | None) -> tuple[EngineInfo, ...]:
     rows += [p.row for p in plugins.values() if p.row not in rows]
     found: list[EngineInfo] = []
     for row in rows:
-        if only is not None and row.id not in only:
+        if not _is_asked_for(row, only):
             continue
         plugin = plugins.get(str(row.provider_name))
         context = _Context(onnxruntime, wheels, plugin)
-        here = plugin is not None or row.provider_name in listed or _owned(row, wheels)
-        if shadowing is not None and row.id != "ort-cpu" and here:
+        present = plugin is not None or row.provider_name in listed or _owned(row, wheels)
+        if shadowing is not None and row.id != "ort-cpu" and present:
             found += context.absent(row, shadowing)
             continue
         try:
@@ -63,18 +63,41 @@ def probe_engines(only: list[str] | None) -> tuple[EngineInfo, ...]:
             )
         except EngineError as fault_found:
             found += context.absent(row, fault_found.message)
-    if only is None:
+        except Exception as broken:  # noqa: BLE001 - one provider's fault is its own
+            said = " ".join(str(broken).split())[:300] or type(broken).__name__
+            found += context.absent(row, f"its devices cannot be listed: {said}")
+    if windows_fault is not None:
+        found.append(_missing(onnxruntime, wheels, "ort-windowsml", windows_fault))
+    if only is None or OTHERS in only:
         found += _unknown(onnxruntime, wheels, listed, {str(row.provider_name) for row in rows})
     return tuple(found)
 
 
-def _plugins(only: list[str] | None) -> dict[str, Plugin]:
-    """Return the plug-ins to use by provider name: Windows' own where a package is not here."""
+def _plugins(only: list[str] | None) -> tuple[dict[str, Plugin], str | None]:
+    """Return the plug-ins to use by provider name, Windows' own where a package is not here; and
+    why Windows ML has none to offer, null where it answers."""
     found: dict[str, Plugin] = {}
-    for plugin in (*installed_plugins(others=only is None), *offered()):
-        if only is None or plugin.row.id in only:
+    if only == ["ort-cpu"]:
+        return found, None
+    others = only is None or OTHERS in only
+    for plugin in installed_plugins(others=others):
+        if _is_asked_for(plugin.row, only):
             found.setdefault(str(plugin.row.provider_name), plugin)
-    return found
+    packaged = set(found)
+
+    def wanted(row: Provider) -> bool:
+        return row.provider_name not in packaged and _is_asked_for(row, only)
+
+    try:
+        for plugin in offered(wanted):
+            found.setdefault(str(plugin.row.provider_name), plugin)
+    except EngineError as fault:
+        return found, fault.message
+    return found, None
+
+
+def _is_asked_for(row: Provider, only: list[str] | None) -> bool:
+    return only is None or row.id in only or (OTHERS in only and row not in PROVIDERS)
 
 
 def _devices(
@@ -111,25 +134,15 @@ def _needs(row: Provider) -> str:
 
 def _how_to_get(row: Provider) -> str:
     """Say what it takes to have the provider, for this computer."""
-    here = _platform()
-    if here is not None and here not in row.platforms:
+    if here() not in row.platforms:
         systems = {"linux": "Linux", "macos": "macOS", "windows": "Windows"}
         names = sorted({systems[p.split("-")[0]] for p in row.platforms})
-        if systems[here.split("-")[0]] in names:
+        if systems.get(here().split("-")[0]) in names:
             return f"{row.title} is not made for this kind of processor"
         return f"{row.title} runs on {' and '.join(names)} only"
     if row.environment is not None:
         return f"not installed; run `npumark engines install {row.environment}`"
     return f"this build of ONNX Runtime has no {row.provider_name}{_needs(row)}"
-
-
-def _platform() -> str | None:
-    system = _PLATFORMS.get(sys.platform)
-    machine = _MACHINES.get(platform.machine().lower())
-    if system is None or machine is None:
-        return None
-    spelled = {"linux": {"arm64": "aarch64"}, "windows": {"x86_64": "amd64"}}
-    return f"{system}-{spelled.get(system, {}).get(machine, machine)}"
 
 
 class _Context:
@@ -243,15 +256,19 @@ def _unknown(
         if name in known or name in _NEVER:
             continue
         slug = name.removesuffix("ExecutionProvider").lower()
-        found.append(
-            EngineInfo(
-                id=f"ort-{slug}",
-                available=False,
-                reason=f"npumark does not know the provider {name} that this build holds",
-                runtime="ort",
-                runtime_title="ONNX Runtime",
-                version=str(onnxruntime.__version__),
-                versions=wheels.versions(),
-            )
-        )
+        why = f"npumark does not know the provider {name} that this build holds"
+        found.append(_missing(onnxruntime, wheels, f"ort-{slug}", why))
     return found
+
+
+def _missing(onnxruntime: Any, wheels: Wheels, name: str, why: str) -> EngineInfo:
+    """Return a line for what is of no row of the catalogue and cannot be used."""
+    return EngineInfo(
+        id=name,
+        available=False,
+        reason=why,
+        runtime="ort",
+        runtime_title="ONNX Runtime",
+        version=str(onnxruntime.__version__),
+        versions=wheels.versions(),
+    )

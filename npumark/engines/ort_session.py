@@ -20,7 +20,7 @@ from npumark.engines.catalogue import Provider, provider
 from npumark.engines.ort_context import open_cached
 from npumark.engines.ort_options import provider_options, session_config
 from npumark.engines.ort_plugins import Plugin, installed_plugins, register, third_party
-from npumark.engines.ort_windows_ml import offered
+from npumark.engines.ort_windows_ml import ready
 from npumark.engines.vulkan_adapters import vulkan_adapters
 from npumark.errors import EngineError, Unsupported, WrongDevice
 
@@ -127,7 +127,7 @@ def bring_provider(row: Provider, device: Mapping[str, Any]) -> None:
     source = device.get("source")
     if source is None:
         return
-    for plugin in _sources(str(source)):
+    for plugin in _sources(str(source), row):
         if plugin.row.provider_name == row.provider_name:
             fault = register(onnxruntime, plugin)
             if fault is not None:
@@ -136,9 +136,11 @@ def bring_provider(row: Provider, device: Mapping[str, Any]) -> None:
     raise EngineError(f"{row.title}: the package that brings it is gone")
 
 
-def _sources(source: str) -> Iterator[Plugin]:
+def _sources(source: str, row: Provider) -> Iterator[Plugin]:
     if source == "windows-ml":
-        yield from offered()
+        found = ready(row.id)
+        if found is not None:
+            yield found
         return
     yield from installed_plugins(others=False)
     # Looking through every package takes longer, and is seldom needed.

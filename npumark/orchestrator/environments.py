@@ -10,10 +10,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-import platform
 import re
 import sys
-import sysconfig
 from dataclasses import asdict, dataclass
 from importlib.metadata import distributions
 from pathlib import Path
@@ -22,6 +20,7 @@ from typing import Any, Literal
 from npumark import paths
 from npumark.engines import catalogue
 from npumark.engines.catalogue import Environment
+from npumark.engines.platforms import here as here
 
 FILE = "environment.json"
 SCHEMA = "npumark-environment/1"
@@ -111,18 +110,6 @@ class Standing:
 def remake(name: str) -> str:
     """Return the end of a sentence that tells how an environment is made anew, whatever it is."""
     return f"`npumark engines install {name} --again` makes its environment anew"
-
-
-def here() -> str:
-    """Return this platform as the catalogue writes it (``linux-x86_64``): the interpreter's own,
-    which on Windows may be another than the machine's."""
-    if sys.platform == "win32":
-        return sysconfig.get_platform().replace("win-", "windows-")
-    machine = platform.machine().lower()
-    if sys.platform == "darwin":
-        return f"macos-{machine}"
-    known = {"amd64": "x86_64", "arm64": "aarch64"}
-    return f"{sys.platform}-{known.get(machine, machine)}"
 
 
 def runs_here(row: Environment) -> bool:

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from npumark.engines.cuda_driver import Card, bus_address, cuda_cards
+from npumark.engines import vulkan_adapters as vulkan_module
+from npumark.engines.cuda_driver import Card, cuda_cards
 from npumark.engines.hip_driver import hip_cards
 from npumark.engines.vulkan_adapters import Adapter, vulkan_adapters
 from npumark.errors import EngineError
@@ -38,7 +39,7 @@ class Cuda:
         return 0
 
     def cuDeviceGetAttribute(self, value: Any, attribute: int, device: Any) -> int:
-        assert (attribute, device.value) == (18, 70)
+        assert (attribute, device.value) == (18, 70)  # CU_DEVICE_ATTRIBUTE_INTEGRATED
         value._obj.value = 0
         return 0
 
@@ -76,6 +77,8 @@ def test_a_cuda_card_is_known_by_uuid_and_bus() -> None:
         (missing, "driver is not installed"),
         (lambda _: Cuda(status=100), "cuInit gives 100"),
         (lambda _: Cuda(count=0), "lists no card"),
+        (lambda _: Cuda(count=-1), "lists no card"),
+        (lambda _: object(), r"not whole .*reinstall the driver"),
     ],
 )
 def test_without_a_card_cuda_says_why(load: Any, said: str) -> None:
@@ -94,7 +97,7 @@ class Hip:
         return self.status
 
     def hipDeviceGetAttribute(self, value: Any, attribute: int, ordinal: int) -> int:
-        assert (attribute, ordinal) == (17, 0)
+        assert (attribute, ordinal) == (16, 0)  # hipDeviceAttributeIntegrated, HIP 5 and later
         value._obj.value = 1
         return 0
 
@@ -112,6 +115,10 @@ def test_hip_cards() -> None:
     assert card == Card(0, "AMD Radeon 780M", None, None, None, integrated=True)
     with pytest.raises(EngineError, match="HIP gives 100"):
         hip_cards(lambda _: Hip(count=0, status=100))
+    with pytest.raises(EngineError, match="HIP gives 0"):
+        hip_cards(lambda _: Hip(count=-1))
+    with pytest.raises(EngineError, match=r"not whole .*reinstall ROCm"):
+        hip_cards(lambda _: object())
 
 
 def test_without_rocm_hip_says_so() -> None:
@@ -119,25 +126,14 @@ def test_without_rocm_hip_says_so() -> None:
         hip_cards(missing)
 
 
-@pytest.mark.parametrize(
-    ("told", "expected"),
-    [
-        ("00000000:41:00.0", "0000:41:00.0"),
-        ("0000:1A:00.0", "0000:1a:00.0"),
-        ("41:00.0", None),
-        ("", None),
-        (None, None),
-    ],
-)
-def test_bus_addresses_have_one_spelling(told: str | None, expected: str | None) -> None:
-    assert bus_address(told) == expected
-
-
 class Vulkan:
     """A loader with one adapter."""
 
-    def __init__(self, name: bytes, kind: int, status: int = 0) -> None:
+    def __init__(
+        self, name: bytes, kind: int, status: int = 0, ids: tuple[int, int] = (0x8086, 0x7D55)
+    ) -> None:
         self.name, self.kind, self.status, self.destroyed = name, kind, status, 0
+        self.ids = ids
 
     def vkCreateInstance(self, info: Any, allocator: None, instance: Any) -> int:
         assert info._obj.kind == 1
@@ -154,7 +150,7 @@ class Vulkan:
 
     def vkGetPhysicalDeviceProperties(self, handle: Any, told: Any) -> None:
         assert handle.value == 9
-        told._obj.vendor, told._obj.device = 0x1AE0, 0xC0DE
+        told._obj.vendor, told._obj.device = self.ids
         told._obj.kind, told._obj.name = self.kind, self.name
 
 
@@ -178,6 +174,26 @@ def test_a_software_adapter_is_told_by_kind_or_name(name: bytes, kind: int, soft
     assert loader.destroyed == 1
 
 
+def test_more_adapters_than_there_is_room_for_are_no_fault() -> None:
+    class Crowded(Vulkan):
+        def vkEnumeratePhysicalDevices(self, instance: Any, count: Any, handles: Any) -> int:
+            for n in range(count._obj.value):
+                handles[n] = 9
+            return 5  # VK_INCOMPLETE
+
+    found = vulkan_adapters(lambda _: Crowded(b"\xff\x1b[31m", 1))
+    assert found is not None
+    assert len(found) == 64
+    assert found[0].name.isprintable()
+
+
+def test_vulkans_structures_are_as_long_as_its_header_says() -> None:
+    assert ctypes.sizeof(vulkan_module._InstanceInfo) == 64
+    assert vulkan_module._Properties.name.offset == 20
+    # VkPhysicalDeviceProperties of vulkan_core.h on 64 bits.
+    assert ctypes.sizeof(vulkan_module._Properties) > 824
+
+
 def test_no_vulkan_is_unknown_and_not_none_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("VK_ICD_FILENAMES", raising=False)
     assert vulkan_adapters(missing) is None
@@ -192,7 +208,7 @@ def test_a_driver_may_bring_its_own_loader(monkeypatch: pytest.MonkeyPatch, tmp_
         asked.append(name)
         if Path(name).parent != tmp_path:
             raise OSError(name)
-        return Vulkan(b"SwiftShader", 4)
+        return Vulkan(b"SwiftShader", 4, ids=(0x1AE0, 0xC0DE))
 
     assert vulkan_adapters(load) == (Adapter("SwiftShader", "cpu", 0x1AE0, 0xC0DE),)
     assert len(asked) == 2

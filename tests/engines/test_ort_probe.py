@@ -17,7 +17,7 @@ from npumark.engines.base import CacheMemo, LoadRequest
 from npumark.engines.catalogue import Provider, provider
 from npumark.engines.cuda_driver import Card
 from npumark.engines.litert_adapter import processor_of
-from npumark.engines.ort_plugins import Plugin, third_party
+from npumark.engines.ort_plugins import OTHERS, Plugin, third_party
 from npumark.engines.ort_session import open_session, requested_provider
 from npumark.engines.ort_wheels import Wheels
 from npumark.engines.vulkan_adapters import Adapter
@@ -43,7 +43,7 @@ class Bench:
         monkeypatch.setattr(ort_plugins, "_registered", {})
         for module in (ort_probe, ort_session):
             monkeypatch.setattr(module, "installed_plugins", lambda **_: tuple(self._plugins))
-            monkeypatch.setattr(module, "offered", tuple)
+        monkeypatch.setattr(ort_probe, "offered", lambda _: ())
         monkeypatch.setattr(ort_probe, "installed_wheels", lambda: WHEELS)
 
     def install(self, runtime: FakeOrt) -> FakeOrt:
@@ -119,6 +119,59 @@ def test_without_a_driver_the_reason_is_the_driver(bench: Bench, monkeypatch: An
     monkeypatch.setitem(ort_devices._NAMED, "ort-cuda", ort_devices._cards(missing))
     info = bench.probe("ort-cuda")["ort-cuda-dgpu"]
     assert (info.available, info.reason) == (False, "NVIDIA's driver is not installed")
+
+
+def test_windows_ml_that_does_not_answer_costs_one_line(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def silent(wanted: Any) -> tuple[Plugin, ...]:
+        raise EngineError("Windows ML does not answer (0x80070005); run Windows Update")
+
+    bench.install(FakeOrt((CPU,)))
+    before = bench.probe()
+    monkeypatch.setattr(ort_probe, "offered", silent)
+    infos = bench.probe()
+    assert set(infos) - set(before) == {"ort-windowsml"}
+    assert infos["ort-cpu"].available
+    told = infos["ort-windowsml"]
+    assert (told.available, told.reason) == (
+        False,
+        "Windows ML does not answer (0x80070005); run Windows Update",
+    )
+    assert bench.probe("ort-cpu")["ort-cpu"].available
+
+
+def test_windows_ml_is_asked_only_for_what_no_package_brings(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def offers(wanted: Any) -> tuple[Plugin, ...]:
+        asked.extend(name for name in ("ort-qnn", "ort-vitisai") if wanted(row(name)))
+        return ()
+
+    bench.install(FakeOrt((CPU,)))
+    bench.add(row("ort-qnn"), fault="broken")
+    monkeypatch.setattr(ort_probe, "offered", offers)
+    bench.probe()
+    assert asked == ["ort-vitisai"]
+    bench.probe("ort-cuda")
+    assert asked == ["ort-vitisai"]
+
+
+def test_a_provider_whose_devices_break_the_list_costs_itself_alone(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken() -> tuple[Card, ...]:
+        raise AttributeError("undefined symbol: cuDeviceGetCount")
+
+    bench.install(FakeOrt(("CUDAExecutionProvider", CPU)))
+    monkeypatch.setitem(ort_devices._NAMED, "ort-cuda", ort_devices._cards(broken))
+    infos = bench.probe()
+    assert infos["ort-cpu"].available
+    assert infos["ort-cuda-dgpu"].reason == (
+        "its devices cannot be listed: undefined symbol: cuDeviceGetCount"
+    )
 
 
 def test_cards_are_numbered_in_bus_order_and_bound_by_their_own_number(bench: Bench) -> None:
@@ -516,6 +569,23 @@ def test_an_unknown_plugin_becomes_engines_of_its_devices(bench: Bench) -> None:
     assert runtime.opened[-1].device is npu
     # An environment is asked for its own providers alone.
     assert "ort-acme-npu" not in bench.probe("ort-cpu")
+
+
+def test_what_is_not_asked_for_is_not_registered(bench: Bench) -> None:
+    """A plug-in may bring the process down: asked for another, none but that one is loaded."""
+    runtime = bench.install(FakeOrt((CPU, "XnnpackExecutionProvider")))
+    bench.add(row("ort-qnn"))
+    bench.add(third_party("onnxruntime_acme", "AcmeExecutionProvider", "onnxruntime-acme"))
+    assert bench.probe("ort-cpu")["ort-cpu"].available
+    assert list(runtime.registered) == []
+    assert list(bench.probe("ort-ggml")) == ["ort-ggml-cpu"]
+    assert list(runtime.registered) == []
+    others = bench.probe(OTHERS)
+    assert list(runtime.registered) == ["AcmeExecutionProvider"]
+    assert "ort-xnnpack" in others
+    assert all(name.startswith("ort-acme") for name in set(others) - {"ort-xnnpack"})
+    bench.probe("ort-qnn")
+    assert "QNNExecutionProvider" in runtime.registered
 
 
 def test_a_provider_that_no_row_knows_is_said(bench: Bench) -> None:

@@ -11,8 +11,10 @@ from typing import Self
 
 import pytest
 
+from npumark.engines import ort_windows_ml
 from npumark.engines.catalogue import provider
-from npumark.engines.ort_windows_ml import install_all, install_offered, offered
+from npumark.engines.ort_windows_ml import install_all, install_offered, offered, ready
+from npumark.errors import EngineError
 
 
 class State(IntEnum):
@@ -38,11 +40,23 @@ class Offer:
         self.made_ready += 1
 
 
+class Offers(list[Offer]):
+    """``opened`` are the catalogues that were opened to read it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.opened: list[object] = []
+
+
 @pytest.fixture
-def catalogue(monkeypatch: pytest.MonkeyPatch) -> list[Offer]:
-    offers: list[Offer] = []
+def catalogue(monkeypatch: pytest.MonkeyPatch) -> Offers:
+    offers = Offers()
+    opened = offers.opened
 
     class EpCatalog:
+        def __init__(self) -> None:
+            opened.append(self)
+
         def __enter__(self) -> Self:
             return self
 
@@ -56,6 +70,7 @@ def catalogue(monkeypatch: pytest.MonkeyPatch) -> list[Offer]:
     module.EpCatalog = EpCatalog  # type: ignore[attr-defined]
     module.__spec__ = importlib.util.spec_from_loader("windowsml", loader=None)
     monkeypatch.setitem(sys.modules, "windowsml", module)
+    monkeypatch.setattr(ort_windows_ml, "_known", {})
     return offers
 
 
@@ -63,7 +78,7 @@ def test_without_the_package_nothing_is_offered() -> None:
     assert offered() == ()
 
 
-def test_a_provider_that_windows_installed_is_used(catalogue: list[Offer], tmp_path: Path) -> None:
+def test_a_provider_that_windows_installed_is_used(catalogue: Offers, tmp_path: Path) -> None:
     library = tmp_path / "qnn.dll"
     library.touch()
     catalogue.append(Offer("QNNExecutionProvider", State.NotReady, str(library)))
@@ -75,7 +90,7 @@ def test_a_provider_that_windows_installed_is_used(catalogue: list[Offer], tmp_p
     assert plugin.details["source"] == "windows-ml"
 
 
-def test_what_windows_did_not_install_is_not_downloaded(catalogue: list[Offer]) -> None:
+def test_what_windows_did_not_install_is_not_downloaded(catalogue: Offers) -> None:
     catalogue.append(Offer("VitisAIExecutionProvider", State.NotPresent))
     (plugin,) = offered()
     assert plugin.library is None
@@ -86,7 +101,7 @@ def test_what_windows_did_not_install_is_not_downloaded(catalogue: list[Offer]) 
 
 
 def test_one_that_windows_cannot_install_does_not_keep_the_others(
-    catalogue: list[Offer], capsys: pytest.CaptureFixture[str]
+    catalogue: Offers, capsys: pytest.CaptureFixture[str]
 ) -> None:
     catalogue.append(Offer("QNNExecutionProvider", State.NotPresent, broken=True))
     catalogue.append(Offer("VitisAIExecutionProvider", State.NotPresent))
@@ -108,7 +123,7 @@ def test_one_that_windows_cannot_install_does_not_keep_the_others(
         (Offer("QNNExecutionProvider", State.Ready, "gone.dll"), "names no library"),
     ],
 )
-def test_a_broken_provider_is_said(catalogue: list[Offer], offer: Offer, said: str) -> None:
+def test_a_broken_provider_is_said(catalogue: Offers, offer: Offer, said: str) -> None:
     catalogue.append(offer)
     (plugin,) = offered()
     assert plugin.library is None
@@ -116,7 +131,7 @@ def test_a_broken_provider_is_said(catalogue: list[Offer], offer: Offer, said: s
 
 
 def test_a_provider_that_the_catalogue_does_not_know_is_taken(
-    catalogue: list[Offer], tmp_path: Path
+    catalogue: Offers, tmp_path: Path
 ) -> None:
     library = tmp_path / "acme.dll"
     library.touch()
@@ -124,3 +139,61 @@ def test_a_provider_that_the_catalogue_does_not_know_is_taken(
     (plugin,) = offered()
     assert plugin.row.id == "ort-acme"
     assert plugin.row.provider_name == "AcmeExecutionProvider"
+
+
+def two(catalogue: Offers, folder: Path) -> tuple[Offer, Offer]:
+    for name in ("QNN", "VitisAI"):
+        library = folder / f"{name}.dll"
+        library.touch()
+        catalogue.append(Offer(f"{name}ExecutionProvider", State.NotReady, str(library)))
+    return catalogue[0], catalogue[1]
+
+
+def test_a_provider_that_nobody_asked_for_is_not_made_ready(
+    catalogue: Offers, tmp_path: Path
+) -> None:
+    qnn, vitis = two(catalogue, tmp_path)
+    (plugin,) = offered(lambda row: row.id == "ort-qnn")
+    assert plugin.row.id == "ort-qnn"
+    assert (qnn.made_ready, vitis.made_ready) == (1, 0)
+
+
+def test_a_provider_is_made_ready_once_in_a_process(catalogue: Offers, tmp_path: Path) -> None:
+    qnn, vitis = two(catalogue, tmp_path)
+    first = ready("ort-qnn")
+    assert first is not None
+    assert first.library == str(tmp_path / "QNN.dll")
+    assert ready("ort-qnn") is first
+    assert len(catalogue.opened) == 1
+    assert len(offered()) == 2
+    assert (qnn.made_ready, vitis.made_ready) == (1, 1)
+    assert ready("ort-migraphx") is None
+
+
+@pytest.mark.parametrize(
+    "fault", [OSError("0x80070005"), RuntimeError("EpCatalog has been closed"), ValueError()]
+)
+def test_a_catalogue_that_does_not_answer_is_one_fault(
+    catalogue: Offers, monkeypatch: pytest.MonkeyPatch, fault: Exception
+) -> None:
+    def fail(self: object) -> list[Offer]:
+        raise fault
+
+    monkeypatch.setattr(sys.modules["windowsml"].EpCatalog, "find_all_providers", fail)
+    with pytest.raises(
+        EngineError, match=r"Windows ML does not answer .*run Windows Update"
+    ) as why:
+        offered()
+    assert (str(fault) or type(fault).__name__) in why.value.message
+    with pytest.raises(EngineError, match="does not answer"):
+        ready("ort-qnn")
+
+
+def test_a_provider_that_fails_in_its_own_way_costs_itself_alone(
+    catalogue: Offers, tmp_path: Path
+) -> None:
+    qnn, _ = two(catalogue, tmp_path)
+    qnn.ensure_ready = lambda: 1 / 0  # type: ignore[assignment, method-assign, return-value]
+    plugins = {p.row.id: p for p in offered()}
+    assert "division by zero" in str(plugins["ort-qnn"].fault)
+    assert plugins["ort-vitisai"].fault is None

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from npumark.engines import catalogue
+from npumark.engines import catalogue, platforms
 from npumark.engines.catalogue import ENVIRONMENTS, Environment
 from npumark.orchestrator import environments
 from npumark.orchestrator.discover import Found, Runtime, merge
@@ -136,13 +136,13 @@ def test_platforms_are_named_as_in_the_catalogue(
     monkeypatch: pytest.MonkeyPatch, system: str, machine: str, expected: str
 ) -> None:
     monkeypatch.setattr(sys, "platform", system)
-    monkeypatch.setattr(environments.platform, "machine", lambda: machine)
+    monkeypatch.setattr(platforms.platform, "machine", lambda: machine)
     assert here() == expected
 
 
 def test_windows_is_named_by_its_interpreter(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "platform", "win32")
-    monkeypatch.setattr(environments.sysconfig, "get_platform", lambda: "win-arm64")
+    monkeypatch.setattr(platforms.sysconfig, "get_platform", lambda: "win-arm64")
     assert here() == "windows-arm64"
 
 
