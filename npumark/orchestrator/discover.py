@@ -1,20 +1,23 @@
 """Which engines there are: every registered runtime is asked in a throw-away worker.
 
 What is listed is not what works, so a probe runs a one-node model on each device. A probe
-that crashes or hangs costs its own engine and is reported with its reason.
+that crashes or hangs is asked again for each provider or kind of device alone, so that the one
+at fault costs its own engine and is reported with its reason.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from npumark.engines import catalogue
-from npumark.engines.catalogue import PROVIDERS
+from npumark.engines.catalogue import PROVIDERS, Provider
+from npumark.engines.ort_plugins import OTHERS
 from npumark.engines.registry import RUNTIME_TITLES
-from npumark.orchestrator.environments import remake
+from npumark.orchestrator.environments import here, minor, other_python, remake
 from npumark.orchestrator.interrupts import Interrupts
 from npumark.orchestrator.supervisor import Outcome, supervise
 from npumark.policy import WorkerLimits
@@ -63,6 +66,10 @@ class Found:
 
 _RUNTIMES = {"onnxruntime", *(row.module for row in PROVIDERS if row.module)}
 _NOT_INSTALLED = re.compile(rf"No module named '({'|'.join(sorted(_RUNTIMES))})(\.\w+)*'")
+_KINDS = ("CPU", "GPU", "NPU")
+_BY_KIND = ("litert", "openvino")
+"""The runtimes whose probe can be asked for kinds of device."""
+
 _ESCAPE = re.compile(r"\x1b(\[[0-?]*[ -/]*[@-~]|[@-Z\\-_])")
 
 
@@ -80,8 +87,8 @@ def discover(
     unavailable. Raises KeyboardInterrupt where a signal came meanwhile.
     """
 
-    def probe(runtime: Runtime) -> Outcome:
-        return supervise(
+    def ask(runtime: Runtime) -> tuple[Runtime, Outcome]:
+        outcome = supervise(
             Job("probe", runtime.ref, options=runtime.options),
             limits=limits,
             deadline_s=limits.probe_deadline_s,
@@ -89,11 +96,71 @@ def discover(
             marker=f"{marker}/probe-{runtime.environment or 'own'}-{runtime.name}",
             python=runtime.python,
         )
+        return observed(runtime, outcome)
 
     with interrupts.deferred(), ThreadPoolExecutor(max(1, parallel)) as pool:
-        outcomes = tuple(pool.map(probe, runtimes))
+        probed = tuple(pool.map(lambda runtime: in_parts(runtime, ask), runtimes))
     interrupts.check()
-    return merge(tuple(zip(runtimes, outcomes, strict=True)))
+    return merge(tuple(one for many in probed for one in many))
+
+
+def observed(runtime: Runtime, outcome: Outcome) -> tuple[Runtime, Outcome]:
+    """Return a runtime with the version of Python that really ran it, and its outcome: another
+    minor version than its environment was made with does not see the packages in it."""
+    now = outcome.result.python if outcome.result else None
+    if runtime.python_version is None or now is None:
+        return runtime, outcome
+    if minor(now) != minor(runtime.python_version):
+        why = other_python(runtime.python_version, now)
+        outcome = replace(outcome, status="skipped", why=why, result=None, log_tail="")
+    return replace(runtime, python_version=now), outcome
+
+
+def in_parts(
+    runtime: Runtime, ask: Callable[[Runtime], tuple[Runtime, Outcome]]
+) -> tuple[tuple[Runtime, Outcome], ...]:
+    """Ask a runtime, and where its probe broke each part of it alone; return who answered what.
+
+    Where no part answers either, or the first fails in a way that all would (it raises, it
+    hangs), it is the runtime itself that fails, and the answer is the one for the whole.
+    """
+    whole = ask(runtime)
+    parts = _parts(runtime) if _fell(whole[1]) else ()
+    if len(parts) < 2:
+        return (whole,)
+    told: list[tuple[Runtime, Outcome]] = []
+    for part in parts:
+        told.append(ask(replace(runtime, options={**runtime.options, "only": list(part)})))
+        last = told[-1][1]
+        alike = last.result is not None or last.status == "timeout"
+        if last.status == "interrupted" or (len(told) == 1 and _fell(last) and alike):
+            return (whole,)
+    return tuple(told) if any(out.status == "ok" for _, out in told) else (whole,)
+
+
+def _fell(outcome: Outcome) -> bool:
+    """Say whether a probe broke, other than for a package that is not there."""
+    if outcome.status not in ("crashed", "timeout", "no_result"):
+        return False
+    return not not_installed(outcome.why or "")
+
+
+def _parts(runtime: Runtime) -> tuple[tuple[str, ...], ...]:
+    """Return what a runtime's probe can be asked for alone: values of its option ``only``.
+
+    For ONNX Runtime these are providers, for runtimes with devices of their own kinds of device.
+    The providers of other systems are one part: nothing of them is loaded here.
+    """
+    if runtime.name in _BY_KIND:
+        return tuple((kind,) for kind in _KINDS)
+    if runtime.name != "ort":
+        return ()
+    asked = runtime.options.get("only")
+    rows = [r for r in PROVIDERS if r.runtime == "ort" and (asked is None or r.id in asked)]
+    elsewhere = tuple(row.id for row in rows if here() not in row.platforms)
+    parts: list[tuple[str, ...]] = [(row.id,) for row in rows if here() in row.platforms]
+    parts += [elsewhere] if elsewhere else []
+    return (*parts, (OTHERS,)) if asked is None else tuple(parts)
 
 
 def merge(probed: tuple[tuple[Runtime, Outcome], ...]) -> tuple[Found, ...]:
@@ -157,35 +224,65 @@ def _engines(runtime: Runtime, outcome: Outcome) -> tuple[EngineInfo, ...]:
     words = last_words(outcome.log_tail)
     if result is None and words:
         reason = f"{reason} (it last wrote: {words})"
-    if runtime.environment is None:
-        return (EngineInfo(runtime.name, False, reason, runtime.name, runtime.name, None),)
-    if outcome.status != "ok":
+    if runtime.environment is not None and outcome.status != "ok":
         reason = f"{reason}; {remake(runtime.environment)}"
-    return stand_ins(runtime.environment, reason)
+    only = runtime.options.get("only")
+    if only:
+        asked = _asked_for(runtime, only)
+        lines = [info for row, roles in asked for info in _absent(row, roles, reason)]
+        if OTHERS in only:
+            reason = f"execution providers that npumark does not know: {reason}"
+            title = RUNTIME_TITLES[runtime.name]
+            lines.append(EngineInfo("ort-others", False, reason, runtime.name, title, None))
+        return tuple(lines)
+    if runtime.environment is not None:
+        return stand_ins(runtime.environment, reason)
+    return _own_stand_ins(runtime.name, reason)
+
+
+def _asked_for(runtime: Runtime, only: list[str]) -> list[tuple[Provider, list[str]]]:
+    """Return the providers that a probe was asked for, each with the roles of their engines."""
+    found = []
+    for row in catalogue.PROVIDERS:
+        roles = [r for r in row.roles if row.id in only or r.lstrip("id") in only]
+        if row.runtime == runtime.name and roles:
+            found.append((row, roles))
+    return found
+
+
+def _own_stand_ins(runtime: str, reason: str) -> tuple[EngineInfo, ...]:
+    """Return a line for each engine of a runtime in npumark's own interpreter, none available.
+
+    Those that on this system an environment brings are left to its lines, where others remain.
+    A runtime that the catalogue does not know has one line, with its own name.
+    """
+    rows = [row for row in catalogue.PROVIDERS if row.runtime == runtime]
+    own = [row for row in rows if row.environment is None or here() not in row.platforms]
+    if not rows:
+        return (EngineInfo(runtime, False, reason, runtime, runtime, None),)
+    return tuple(info for row in own or rows for info in _absent(row, row.roles, reason))
 
 
 def stand_ins(environment: str, reason: str) -> tuple[EngineInfo, ...]:
-    """Return a line for each provider that an environment is for, none of them available.
-
-    It has the id of the provider's engine, or where there would be several what their ids begin
-    with.
-    """
-    row = catalogue.environment(environment)
-    rows = [catalogue.provider(name) for name in row.providers] if row else []
+    """Return a line for each engine that an environment brings on this system, none of them
+    available."""
+    made = catalogue.environment(environment)
+    if made is None:
+        return ()
+    brings = made.roles_on.get(here())
     return tuple(
-        EngineInfo(
-            ids.pop() if len(ids) == 1 else provider.id,
-            False,
-            reason,
-            provider.runtime,
-            RUNTIME_TITLES.get(provider.runtime, provider.title),
-            None,
-            environment=environment,
-        )
-        for provider in rows
-        if provider is not None
-        for ids in ({provider.engine_id(role) for role in provider.roles},)
+        replace(info, environment=environment)
+        for row in map(catalogue.provider, made.providers)
+        if row is not None
+        for info in _absent(row, [r for r in row.roles if r in (brings or row.roles)], reason)
     )
+
+
+def _absent(row: Provider, roles: Sequence[str], reason: str) -> tuple[EngineInfo, ...]:
+    """Return the engines of a provider on ``roles`` as not available, each id once."""
+    title = RUNTIME_TITLES.get(row.runtime, row.title)
+    ids = dict.fromkeys(row.engine_id(role) for role in roles)
+    return tuple(EngineInfo(name, False, reason, row.runtime, title, None) for name in ids)
 
 
 def last_words(log: str) -> str:

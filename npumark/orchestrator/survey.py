@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from npumark.orchestrator.discover import (
 from npumark.orchestrator.environments import Standing, here, runs_here, standings
 from npumark.orchestrator.interrupts import Interrupts
 from npumark.orchestrator.lock import measuring
+from npumark.orchestrator.reach import row_of
 from npumark.orchestrator.redaction import redact
 from npumark.policy import Policy, load_policy
 from npumark.record.model import Processor
@@ -43,10 +45,10 @@ class Survey:
 
     @property
     def failed(self) -> dict[str, str]:
-        """The runtimes that are here and broke, by id, each with its reason; people's names are
-        left out of it."""
+        """The runtimes that are here and broke, each with its reason; people's names are left out
+        of it."""
         return {
-            f.info.id: redact(f.info.reason or "no reason was given")
+            _broken_whole(f): redact(f.info.reason or "no reason was given")
             for f in self.found
             if f.failed
         }
@@ -181,14 +183,27 @@ def with_environments(
 
 
 def _only_elsewhere(found: Found) -> bool:
-    """Say whether a line tells that npumark's own interpreter lacks a runtime that on this
+    """Say whether a line tells that npumark's own interpreter lacks an engine that on this
     platform only environments have: their lines tell of it."""
     if found.runtime.environment or not not_installed(found.info.reason or ""):
         return False
-    rows = [r for r in catalogue.PROVIDERS if r.runtime == found.info.id and here() in r.platforms]
-    return bool(rows) and all(row.environment for row in rows)
+    row = row_of(found.info.id)
+    return row is not None and row.environment is not None and here() in row.platforms
 
 
 def _is_of(found: Found, missing: EngineInfo) -> bool:
-    """Say whether an engine that was found is of the provider that ``missing`` stands for."""
-    return found.info.id == missing.id or found.info.id.startswith(f"{missing.id}-")
+    """Say whether an engine that was found is the one that ``missing`` stands for, or one of
+    several such."""
+    return re.fullmatch(rf"{re.escape(missing.id)}(-\d+)?", found.info.id) is not None
+
+
+def _broken_whole(found: Found) -> str:
+    """Return what stands for all the lines of a runtime that broke: its name, or where it lives
+    in an environment, or where a part of it alone broke, the id of its provider or of its only
+    engine."""
+    row = row_of(found.info.id)
+    if row is None or (found.runtime.environment is None and "only" not in found.runtime.options):
+        return found.info.id if "only" in found.runtime.options else found.runtime.name
+    told = {row.engine_id(role) for role in row.roles}
+    by_kind = row.id not in found.runtime.options.get("only", (row.id,))
+    return found.info.id if by_kind or len(told) == 1 else row.id

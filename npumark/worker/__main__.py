@@ -14,6 +14,7 @@ _BEGAN = time.perf_counter_ns()
 import os  # noqa: E402 - the clock starts before the imports that it measures
 import sys  # noqa: E402
 import traceback  # noqa: E402
+from dataclasses import replace  # noqa: E402
 
 from npumark.errors import EngineError, PackError, Unsupported, WrongDevice  # noqa: E402
 from npumark.worker.protocol import (  # noqa: E402
@@ -36,7 +37,7 @@ def main(arguments: list[str], began_ns: int = _BEGAN) -> int:
     except (ValueError, KeyError, TypeError) as fault:
         print(f"not a job: {fault}", file=sys.stderr)
         return 2
-    raw = _encode(carry_out(job, began_ns))
+    raw = _encode(replace(carry_out(job, began_ns), python=sys.version.split()[0]))
     try:
         _write(pipe, raw)
     except OSError as fault:

@@ -291,7 +291,8 @@ class Result:
     ``stamps`` returns the stamps of the files it hashed, by path. ``harness`` answers an
     ``overhead`` job: nanoseconds by name (see worker.overhead). ``cache`` says what became of
     the compiled model, null where the engine keeps none, and ``cache_stamps`` are those of its
-    files; ``prepared`` answers a ``prepare`` job.
+    files; ``prepared`` answers a ``prepare`` job. ``python`` is the version of the interpreter
+    that ran, as it says itself.
     """
 
     status: Status
@@ -305,6 +306,7 @@ class Result:
     cache: CacheUse | None = None
     cache_stamps: dict[str, Stamp] = field(default_factory=dict)
     prepared: Prepared | None = None
+    python: str | None = None
     schema: str = SCHEMA
 
     def encode(self) -> bytes:
@@ -329,6 +331,7 @@ def decode_result(raw: bytes) -> Result:
             cache=CacheUse(**doc["cache"]) if doc["cache"] else None,
             cache_stamps=_stamps(doc["cache_stamps"]),
             prepared=Prepared(**doc["prepared"]) if doc["prepared"] else None,
+            python=doc["python"],
         )
     except (TypeError, KeyError, AttributeError, IndexError) as fault:
         raise ValueError(f"not a result of this version: {fault!r}") from fault

@@ -81,3 +81,57 @@ def test_an_engine_tells_its_environment(apart: Any) -> None:
     assert found.info.available, found.info.reason
     assert found.info.environment == "other"
     assert found.runtime.python == apart.python
+
+
+ABORTS_FOR_ONE = """
+import os
+import sys
+
+from npumark.engines.base import Engine
+from npumark.worker.protocol import EngineInfo
+
+
+class Stub(Engine):
+    name = "openvino"
+
+    def _probe(self, options):
+        found = []
+        for kind in options.get("only", ["CPU", "GPU", "NPU"]):
+            if kind == "GPU":
+                sys.stderr.write("the GPU's driver is of another age\\n")
+                os.abort()
+            found.append(EngineInfo(f"openvino-{kind.lower()}", True, None, "x", "X", "1.0"))
+        return tuple(found)
+
+    def _load(self, request):
+        raise NotImplementedError
+
+    def _placement(self, request, feed, runs):
+        raise NotImplementedError
+"""
+
+
+def test_a_driver_that_aborts_the_probe_leaves_the_other_engines(apart: Any) -> None:
+    apart.write(stub_engine=ABORTS_FOR_ONE)
+    runtime = Runtime("openvino", "stub_engine:Stub", {}, apart.python)
+    found = discover((runtime,), limits=LIMITS, interrupts=Interrupts(), marker="test")
+    assert [(f.info.id, f.info.available, f.failed) for f in found] == [
+        ("openvino-cpu", True, False),
+        ("openvino-gpu", False, True),
+        ("openvino-npu", True, False),
+    ]
+    assert found[1].info.reason == (
+        "the worker died: SIGABRT (it last wrote: the GPU's driver is of another age)"
+    )
+
+
+def test_a_worker_tells_the_python_that_ran_it(apart: Any) -> None:
+    out = probe(apart)
+    assert out.result is not None, out.log_tail
+    assert out.result.python == sys.version.split()[0]
+    apart.write(stub_runtime="raise ImportError('broken')\n")
+    broken = probe(apart)
+    assert (broken.status, broken.result and broken.result.python) == (
+        "crashed",
+        sys.version.split()[0],
+    )
