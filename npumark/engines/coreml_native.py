@@ -272,10 +272,12 @@ class NativeModel:
             with pool():
                 call()
 
+        bound = tuple(outputs.items())
+
         def step_copying() -> None:
             with pool():
                 result = call()
-                for name, array in outputs.items():
+                for name, array in bound:
                     array[...] = _returned(result, name, array)
 
         return Bound(step_in_place if in_place else step_copying, in_place)

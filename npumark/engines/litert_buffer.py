@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,8 +34,9 @@ class Place:
 class Buffer:
     """One input or output of a model.
 
-    ``array`` is what the device reads or writes where that can be memory of ours, and else what
-    ``push`` and ``pull`` copy from and to.
+    ``array`` is what the device reads or writes where that can be memory of ours (``on_host``).
+    Elsewhere ``push`` copies it to where the device reads it, and ``pull`` copies what the device
+    made into it, after waiting for that; on the host they do nothing.
     """
 
     def __init__(
@@ -58,10 +60,6 @@ class Buffer:
         else:
             create = library.function("CreateManagedTensorBufferFromRequirements", *[Pointer] * 4)
             create(environment, kind, needs, ctypes.byref(self.handle))
-        self._lock = library.function("LockTensorBuffer", Pointer, Pointer, ctypes.c_int)
-        self._unlock = library.function("UnlockTensorBuffer", Pointer)
-        self._address = Pointer()
-        self._at = ctypes.byref(self._address)
         held = library.number("GetTensorBufferPackedSize", self.handle)
         if held != self._size:
             library.drop("DestroyTensorBuffer", self.handle)
@@ -69,23 +67,40 @@ class Buffer:
                 f"LiteRT's buffer holds {held} bytes, not the {self._size} of "
                 f"{place.dtype}{list(place.shape)}"
             )
+        self.push: Callable[[], None] = _nothing
+        self.pull: Callable[[], None] = _nothing
+        if not self.on_host:
+            host = room.ctypes.data
+            self.push, self.pull = _copies(library, self.handle, host, self._size)
 
-    def push(self) -> None:
-        """Copy the array to where the device reads it; nothing where that is its memory."""
-        if self.on_host:
-            return
-        self._lock(self.handle, self._at, _WRITE)
-        ctypes.memmove(self._address.value or 0, self.array.ctypes.data, self._size)
-        self._unlock(self.handle)
 
-    def pull(self) -> None:
-        """Copy what the device made into the array, after waiting for it; nothing where it is
-        there."""
-        if self.on_host:
-            return
-        self._lock(self.handle, self._at, _READ)
-        ctypes.memmove(self.array.ctypes.data, self._address.value or 0, self._size)
-        self._unlock(self.handle)
+def _copies(
+    library: Library, handle: Any, host: int, size: int
+) -> tuple[Callable[[], None], Callable[[], None]]:
+    """Return what copies ``size`` bytes from ``host`` to a buffer, and what copies them back.
+
+    They run inside the timed call, so all that they need is looked up here, once.
+    """
+    lock = library.function("LockTensorBuffer", Pointer, Pointer, ctypes.c_int)
+    unlock = library.function("UnlockTensorBuffer", Pointer)
+    device, move = Pointer(), ctypes.memmove
+    at, read, write = ctypes.byref(device), ctypes.c_int(_READ), ctypes.c_int(_WRITE)
+
+    def push() -> None:
+        lock(handle, at, write)
+        move(device, host, size)
+        unlock(handle)
+
+    def pull() -> None:
+        lock(handle, at, read)
+        move(host, device, size)
+        unlock(handle)
+
+    return push, pull
+
+
+def _nothing() -> None:
+    """Copy nothing: the array is the device's memory."""
 
 
 def _kinds(library: Library, needs: Any) -> set[int]:

@@ -163,8 +163,10 @@ class Model:
 
     def call(self) -> tuple[Any, tuple[Any, ...]]:
         """Return the function that runs the model once, and what it takes."""
-        ins, outs = len(self.inputs), len(self.outputs)
-        return self._run, (self.compiled, 0, ins, self._in, outs, self._out)
+        # Made into what the interface takes here, not anew in every timed call.
+        counts = [ctypes.c_size_t(n) for n in (0, len(self.inputs), len(self.outputs))]
+        lists = [Pointer(ctypes.addressof(handles)) for handles in (self._in, self._out)]
+        return self._run, (self.compiled, *counts[:2], lists[0], counts[2], lists[1])
 
     def _names(self, side: str) -> list[str]:
         count = self.library.number(f"GetNumSignature{side}s", self._signature)

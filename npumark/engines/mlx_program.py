@@ -120,12 +120,15 @@ class Builder:
             w.kind in ("conv", "depthwise") for w in program.weights.values()
         ):
             raise Unsupported(f"{program.workload}: MLX has no convolution by packed weights")
-        self.weights = {
-            name: self._weight(weight.kind, raw[name]) for name, weight in program.weights.items()
-        }
+        # Each weight is computed before the next is made, and its source let go of: evaluated
+        # together, all of them and what they are cast from would be held at once.
+        self.weights: dict[str, Tensor | Quantised] = {}
+        for name, weight in program.weights.items():
+            self.weights[name] = self._weight(weight.kind, raw.pop(name))
+            mx.eval(_held(self.weights[name]))
         self._attention = ops.find_attention(program)
         self._constants = {node.name: c for node in program.nodes if (c := self._constant(node))}
-        mx.eval(self._arrays())
+        mx.eval([part for parts in self._constants.values() for part in _held(*parts)])
 
     def function(self, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> Function:
         """Return the program as a function of arrays in the order of ``inputs``.
@@ -276,16 +279,6 @@ class Builder:
         sizes = ((height, node.attrs["height"]), (width, node.attrs["width"]))
         return tuple(ops.resize_steps(mx, *size) for size in sizes)
 
-    def _arrays(self) -> list[Tensor]:
-        held: list[Tensor] = []
-        for weight in self.weights.values():
-            whole = isinstance(weight, Quantised)
-            held += [weight.packed, weight.scales, weight.biases] if whole else [weight]
-        for part in (part for constant in self._constants.values() for part in constant):
-            steps = isinstance(part, ops.Steps)
-            held += [part.low, part.high, part.share] if steps else [part]
-        return held
-
     def _macs(self, node: ProgramNode) -> int:
         size = int(np.prod(self._shapes[node.name], dtype=np.int64))
         if node.op == "conv":
@@ -297,6 +290,19 @@ class Builder:
         wanted = NHWC if tensor in self.images else ()
         if spec.perm != wanted:
             raise EngineError(f"MLX holds {spec.name} in the layout {wanted}, not {spec.perm}")
+
+
+def _held(*parts: Any) -> list[Tensor]:
+    """Return the arrays that weights and constants are made of."""
+    held: list[Tensor] = []
+    for part in parts:
+        if isinstance(part, Quantised):
+            held += [part.packed, part.scales, part.biases]
+        elif isinstance(part, ops.Steps):
+            held += [part.low, part.high, part.share]
+        else:
+            held.append(part)
+    return held
 
 
 def one_node_program() -> bytes:

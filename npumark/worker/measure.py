@@ -95,10 +95,12 @@ def measure(job: Job, began_ns: int) -> Result:
     accuracy_to = clock()
 
     # The runtime's own account of what ran belongs to the proof: reading it may need a
-    # profiled run, which the placement then shares.
+    # profiled run, which the placement then shares. Whoever still held the call would hold the
+    # timed session beside it.
+    del step, buffers, outputs
     from_cache = session.loaded_from_cache()
     observed, untold = read_back(session, engine.name)
-    del session, step, buffers, outputs
+    del session
     placement = prove_placement(engine, request, feed, job.profile_runs, untold)
     placed = clock()
     request.cache_memo.settle()

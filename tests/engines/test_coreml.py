@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import platform
+import weakref
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +14,7 @@ import pytest
 
 from npumark.engines.base import Array, LoadRequest
 from npumark.engines.coreml import CoreMl, requested
-from npumark.engines.coreml_native import COMPILED
+from npumark.engines.coreml_native import COMPILED, NativeModel, Units
 from npumark.engines.coreml_probe import number_format
 from npumark.errors import EngineError, Unsupported
 from npumark.pack.manifest import variant_from
@@ -212,6 +214,28 @@ def test_what_ran_is_told_and_what_is_not_known_is_null(
     assert ablation["ips"] > 0
     assert ablation["ratio"] == pytest.approx(ablation["ips"] / ablation["cpu_only_ips"])
     assert ("load", "CPU_ONLY", None) in engine.mac.calls
+
+
+def test_the_timed_model_is_let_go_of_before_the_one_on_the_cpu_is_loaded(
+    pack: coreml_build.Pack, engine: FakeCoreMl, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lives: list[weakref.ref[NativeModel]] = []
+    beside: list[int] = []
+    load = engine.mac.load
+
+    def counting(compiled: Path, units: Units, gpu: int | None = None) -> NativeModel:
+        gc.collect()
+        beside.append(sum(live() is not None for live in lives))
+        model = load(compiled, units, gpu)
+        lives.append(weakref.ref(model))
+        return model
+
+    monkeypatch.setattr(engine.mac, "load", counting)
+    session = engine.load(request(pack))
+    assert session.observed().details["cpu_ablation"]["cpu_only_ips"] > 0
+    session.close()
+    assert len(beside) > 2
+    assert not any(beside)
 
 
 @pytest.mark.parametrize(

@@ -147,6 +147,32 @@ def test_packed_weights_are_those_of_dense_layers_and_tables(
     assert snr_db(builder, root) == pytest.approx(before, abs=1)
 
 
+@pytest.mark.parametrize("encoding", ["mlx-fp16", "mlx-w4"])
+def test_each_weight_is_computed_before_the_next_is_made(
+    mx: FakeMlx, pack: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch, encoding: str
+) -> None:
+    program = program_of(ENCODER)
+    pending: list[int] = []
+    make, force = mx.array, mx.eval
+    made = 0
+
+    def making(*arguments: Any) -> Any:
+        nonlocal made
+        made += 1
+        return make(*arguments)
+
+    def forcing(*arguments: Any) -> None:
+        nonlocal made
+        pending.append(made)
+        made = 0
+        force(*arguments)
+
+    monkeypatch.setattr(mx, "array", making)
+    monkeypatch.setattr(mx, "eval", forcing)
+    Builder(program, pack(ENCODER), encoding)
+    assert pending[: len(program.weights)] == [1] * len(program.weights)
+
+
 def test_a_convolution_has_no_packed_form(mx: FakeMlx, pack: Callable[[str], Path]) -> None:
     with pytest.raises(Unsupported, match="no convolution by packed weights"):
         Builder(program_of(MOBILENET), pack(MOBILENET), "mlx-w8")

@@ -3,10 +3,13 @@ where it does not."""
 
 from __future__ import annotations
 
+import functools
+import gc
 import hashlib
 import os
 import subprocess
 import sys
+import weakref
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -52,6 +55,30 @@ def test_a_folder_of_raw_samples_that_is_gone_is_made_again(tiny: Any, tmp_path:
     assert result.measurement is not None
     raw = path.read_bytes()
     assert result.measurement.samples_sha256 == hashlib.sha256(raw).hexdigest()
+
+
+def test_nobody_holds_the_call_when_the_runtime_is_asked_what_ran(
+    tiny: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An engine frees its timed session then: two copies of the weights need not fit."""
+    calls: list[weakref.ref[Any]] = []
+    held: list[bool] = []
+    step, observed = VirtualSession.step, VirtualSession.observed
+
+    def stepping(self: VirtualSession) -> Any:
+        call = functools.partial(step(self))
+        calls.append(weakref.ref(call))
+        return call
+
+    def observing(self: VirtualSession) -> Any:
+        gc.collect()
+        held.extend(call() is not None for call in calls)
+        return observed(self)
+
+    monkeypatch.setattr(VirtualSession, "step", stepping)
+    monkeypatch.setattr(VirtualSession, "observed", observing)
+    assert tiny.run().status == "ok"
+    assert held == [False]
 
 
 def test_an_attempt_tells_what_it_measured(tiny: Any) -> None:
