@@ -140,3 +140,17 @@ def test_a_runtime_that_takes_no_plugins_is_said(install: Install) -> None:
         __version__ = "1.20.0"
 
     assert "1.20.0 takes no plug-ins" in str(register(Older(), plugin))
+
+
+def test_a_package_of_damaged_metadata_hides_no_other(
+    install: Install, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Damaged:
+        @property
+        def metadata(self) -> dict[str, str]:
+            raise UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid start byte")
+
+    install("onnxruntime-ep-acme", ACME)
+    real = ort_plugins.distributions
+    monkeypatch.setattr(ort_plugins, "distributions", lambda: [Damaged(), *real()])
+    assert found("onnxruntime_ep_acme") is not None
