@@ -138,6 +138,7 @@ def _installable(sheet: Sheet, engines: Sequence[EngineInfo]) -> None:
 
 
 def _note(ids: Sequence[str]) -> list[Part]:
-    """Return what an engine that could be installed still needs, in brackets."""
-    needs = {row.needs for i in ids if (row := row_of(i)) and row.needs}
-    return [(f"({'; '.join(sorted(needs))})", DIM)] if needs else []
+    """Return what engines that could be installed still need, in brackets, nothing twice."""
+    needs = sorted({row.needs for i in ids if (row := row_of(i)) and row.needs})
+    more = [n for n in needs if not any(n != other and n in other for other in needs)]
+    return [(f"({'; '.join(more)})", DIM)] if more else []

@@ -142,6 +142,19 @@ def test_an_engine_that_is_measured_only_when_it_is_named_says_so() -> None:
     assert "nothing" not in text
 
 
+def test_what_several_engines_need_is_said_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = "a driver, and a library beside it"
+    rows = tuple(replace(row, needs="a driver") for row in catalogue.PROVIDERS)
+    rows += (replace(rows[0], id="ort-tensorrt", needs=whole),)
+    monkeypatch.setattr(catalogue, "PROVIDERS", rows)
+    absent = [
+        (gone(name, "not installed; run `npumark engines install cuda`"), None)
+        for name in ("ort-webgpu-gpu", "ort-tensorrt-dgpu")
+    ]
+    text = " ".join(render_engines(survey(*absent), Page(width=80)).split())
+    assert f"ort-webgpu-gpu, ort-tensorrt-dgpu ({whole})" in text
+
+
 def test_an_identity_in_doubt_is_said() -> None:
     odd = processor("dgpu-3", "dGPU", "NVIDIA RTX 4070", 3, identity="a may be any of them")
     found = survey((info("ort-webgpu-gpu"), "dgpu-3"))
