@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 import sys
 from dataclasses import asdict, dataclass
@@ -133,10 +134,10 @@ def standing(name: str, folder: Path | None = None) -> Standing:
     root = folder or paths.engines_dir()
     place = root / name
     foreign = Standing(name, "foreign", "something that npumark did not make has its name")
-    if not place.is_dir():
-        if place.is_file():
+    if not os.path.isdir(place):  # noqa: PTH112 - Path raises where it may not look
+        if os.path.isfile(place):  # noqa: PTH113 - as above
             return foreign
-        if any(root.glob(f"{MAKING}{name}.*")):
+        if _is_begun(root, name):
             return Standing(name, "half-made", "its installation has not come to its end")
         return Standing(name, "absent")
     if not is_ours(place) and not _is_empty(place):
@@ -166,6 +167,14 @@ def is_ours(folder: Path) -> bool:
     except (OSError, ValueError):
         return False
     return True
+
+
+def _is_begun(root: Path, name: str) -> bool:
+    try:
+        names = [entry.name for entry in root.iterdir()]
+    except OSError:
+        return False
+    return any(found.startswith(f"{MAKING}{name}.") for found in names)
 
 
 def _is_empty(folder: Path) -> bool:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -37,12 +37,36 @@ class Holder:
     marker: str
 
 
+class Taken(SetupError):
+    """Another one holds the lock."""
+
+
+@contextmanager
+def measuring_with(engines: Path, command: str) -> Iterator[Holder]:
+    """Hold the machine's measuring lock and that of the folder of environments, which another
+    home may share and change.
+
+    Where that folder takes no files no lock is made in it: nobody can install into it either.
+    Raises SetupError as ``measuring`` does.
+    """
+    with ExitStack() as held:
+        holder = held.enter_context(measuring(command))
+        if os.path.isdir(engines):  # noqa: PTH112 - Path raises where it may not look
+            try:
+                held.enter_context(measuring(command, engines))
+            except Taken:
+                raise
+            except SetupError:
+                pass
+        yield holder
+
+
 @contextmanager
 def measuring(command: str, folder: Path | None = None) -> Iterator[Holder]:
     """Hold the machine's measuring lock; ``command`` is how the holder is shown to others.
 
-    ``folder`` is where the lock lives (the data folder by default). Raises SetupError naming
-    the holder where another one is at work, or saying why the lock cannot be made.
+    ``folder`` is where the lock lives (the data folder by default). Raises Taken naming the
+    holder where another one is at work, SetupError saying why the lock cannot be made.
     """
     place = paths.make(folder or paths.data_dir())
     lock = FileLock(place / _LOCK)
@@ -87,13 +111,13 @@ def _end_leftovers(previous: Holder | None) -> None:
         kill_marked(previous.marker)
 
 
-def _taken(holder: Holder | None) -> SetupError:
+def _taken(holder: Holder | None) -> Taken:
     if holder is None:
-        return SetupError(
+        return Taken(
             "npumark is at work on this machine already",
             "Wait for it to end, or stop it.",
         )
-    return SetupError(
+    return Taken(
         f"npumark is at work on this machine already: `{holder.command}`, "
         f"process {holder.pid}, since {holder.since}",
         "Wait for it to end, or stop it.",

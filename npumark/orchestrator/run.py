@@ -27,7 +27,7 @@ from npumark.orchestrator.exit_code import exit_code
 from npumark.orchestrator.interrupts import Interrupts
 from npumark.orchestrator.jobs import JobMaker
 from npumark.orchestrator.journal import Replay
-from npumark.orchestrator.lock import Holder, measuring
+from npumark.orchestrator.lock import Holder, measuring_with
 from npumark.orchestrator.measuring import Measuring
 from npumark.orchestrator.plan import Estimate
 from npumark.orchestrator.preparation import (
@@ -94,7 +94,7 @@ def execute(
     _check_out(asked, stopped[0].run_id if stopped else None)
     words = shlex.join(("npumark", *(request.argv or ("run",))))
     try:
-        with Interrupts() as interrupts, measuring(words) as holder:
+        with Interrupts() as interrupts, measuring_with(paths.engines_dir(), words) as holder:
             if stopped:
                 parts = _resumed(*stopped, asked, rules, interrupts, holder, tell)
             else:
@@ -119,7 +119,10 @@ def dry_run(
         )
     _check_out(request, None)
     try:
-        with Interrupts() as interrupts, measuring("npumark run --dry-run") as holder:
+        with (
+            Interrupts() as interrupts,
+            measuring_with(paths.engines_dir(), "npumark run --dry-run") as holder,
+        ):
             prepared = prepare(request, rules, interrupts, holder.marker, _Teller(listen))
     except KeyboardInterrupt:
         raise Interrupted("stopped before the plan was made") from None

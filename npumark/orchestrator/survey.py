@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from npumark import paths
 from npumark.engines import catalogue
 from npumark.engines.registry import registered
 from npumark.errors import Interrupted, UsageError
@@ -22,7 +23,7 @@ from npumark.orchestrator.discover import (
 )
 from npumark.orchestrator.environments import Standing, here, runs_here, standings
 from npumark.orchestrator.interrupts import Interrupts
-from npumark.orchestrator.lock import measuring
+from npumark.orchestrator.lock import measuring_with
 from npumark.orchestrator.reach import row_of
 from npumark.orchestrator.redaction import redact
 from npumark.policy import Policy, load_policy
@@ -79,7 +80,10 @@ def survey(virtual: Path | None = None, policy: Policy | None = None) -> Survey:
     """
     rules = policy or load_policy()
     try:
-        with Interrupts() as interrupts, measuring("npumark engines") as holder:
+        with (
+            Interrupts() as interrupts,
+            measuring_with(paths.engines_dir(), "npumark engines") as holder,
+        ):
             return probe_all(virtual, rules, interrupts, holder.marker)
     except KeyboardInterrupt:
         raise Interrupted("stopped before the engines were known") from None

@@ -328,3 +328,17 @@ def test_an_interpreter_that_became_another_one_is_broken(tmp_path: Path) -> Non
         "its interpreter is now Python 3.12, and its packages are for Python 3.11.7"
     )
     assert told.remedy == "`npumark engines install qnn --again` makes its environment anew"
+
+
+def test_a_folder_that_may_not_be_looked_into_holds_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any, **__: Any) -> Any:
+        raise PermissionError(13, "Permission denied")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "stat", refuse)
+        patch.setattr(os, "scandir", refuse)
+        patch.setattr(os, "listdir", refuse)
+        states = {s.state for s in standings(tmp_path)}
+    assert states == {"absent"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import subprocess
@@ -12,9 +13,10 @@ from pathlib import Path
 
 import pytest
 
+from npumark import paths
 from npumark.errors import SetupError
 from npumark.orchestrator.containment import kill_marked
-from npumark.orchestrator.lock import measuring
+from npumark.orchestrator.lock import Taken, measuring, measuring_with
 from npumark.orchestrator.worker_env import MARKER
 
 HOLD = """
@@ -94,3 +96,47 @@ def test_a_place_that_cannot_be_a_folder_is_said(tmp_path: Path) -> None:
         measuring("x", tmp_path / "data"),
     ):
         pass
+
+
+def test_a_measurement_holds_the_environments_that_homes_share(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    monkeypatch.setenv("NPUMARK_HOME", str(tmp_path / "one"))
+    with measuring_with(shared, "npumark run"):
+        monkeypatch.setenv("NPUMARK_HOME", str(tmp_path / "other"))
+        with measuring("npumark engines install stub"):
+            pass  # the other home is its own
+        with (
+            pytest.raises(Taken, match="`npumark run`"),
+            measuring("npumark engines install stub", shared),
+        ):
+            pass
+        with pytest.raises(Taken), measuring_with(shared, "npumark engines"):
+            pass
+        with measuring("npumark history"):
+            pass  # what was refused holds nothing
+
+
+def test_environments_that_nobody_can_change_are_measured_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    monkeypatch.setenv("NPUMARK_HOME", str(tmp_path / "home"))
+    make = paths.make
+
+    def read_only(folder: Path) -> Path:
+        if folder == shared:
+            raise paths.unwritable(folder, OSError(errno.EROFS, "Read-only file system"))
+        return make(folder)
+
+    monkeypatch.setattr(paths, "make", read_only)
+    with measuring_with(shared, "npumark run") as holder:
+        assert holder.pid == os.getpid()
+        with pytest.raises(Taken), measuring("npumark run"):
+            pass
+    assert list(shared.iterdir()) == []
+    with measuring_with(tmp_path / "none", "npumark run"):
+        assert not (tmp_path / "none").exists()

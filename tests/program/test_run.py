@@ -455,3 +455,24 @@ def test_a_chain_beside_the_score_cannot_leave_a_run_without_one(
     assert statuses(out.record.payload)["peak-extra", "fp32"] == "crashed"
     assert out.exit_code == 1
     assert bench.run(card, workloads=("peak-extra",), variants=("fp32",)).exit_code == 4
+
+
+def test_nothing_is_measured_while_the_environments_are_changed(
+    bench: Any,
+    make_card: Callable[..., dict[str, Any]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Another home installs into the folder that this one measures with."""
+    monkeypatch.setenv("NPUMARK_ENGINES", str(tmp_path / "shared"))
+    request = bench.request(make_card(), workloads=(NET,))
+    with measuring("npumark engines install qnn", tmp_path / "shared"):
+        for act in (
+            lambda: execute(request, policy=bench.policy),
+            lambda: dry_run(request, policy=bench.policy),
+            lambda: survey(request.virtual),
+        ):
+            with pytest.raises(SetupError, match=r"at work .*`npumark engines install qnn`"):
+                act()
+    assert bench.runs() == []
+    assert execute(request, policy=bench.policy).exit_code == 0
