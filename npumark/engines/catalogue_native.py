@@ -60,6 +60,7 @@ NATIVE_PROVIDERS: tuple[Provider, ...] = (
         "FP32 on a GPU",
         placement="on a CPU the kernels that a profile names; on a GPU or NPU the runtime's "
         "word that it took every operator",
+        cache="folder",
         needs="on Linux a Vulkan driver for the GPU; for an NPU its maker's runtime",
         traps=(
             "the shortcut for the accelerator uses one thread",

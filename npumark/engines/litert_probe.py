@@ -73,9 +73,14 @@ def settings(
         raise EngineError("the job names no number of threads")
     text = f"num_threads = {threads}\n"
     if weights is not None:
-        # A text of TOML, whose basic strings are written as JSON's.
-        text += f"weight_cache_file_path = {json.dumps(str(weights))}\n"
+        text += f"weight_cache_file_path = {toml_string(str(weights))}\n"
     return Settings(CPU, {"xnnpack": text}, profile)
+
+
+def toml_string(text: str) -> str:
+    """Return ``text`` as a basic string of TOML: JSON's, but characters beyond the basic plane
+    are written as they are (TOML has no surrogates), and DEL is not."""
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def multiplies_in(library: Library, compiled_with: Settings) -> Verdict:
@@ -128,7 +133,7 @@ def _cpu(library: Library) -> EngineInfo:
         versions=_versions(),
         processor={"key": "cpu", "role": "CPU", "name": None},
         variants=VARIANTS,
-        options={"provider": "litert", "device": "CPU", "cache": False},
+        options={"provider": "litert", "device": "CPU", "cache": True},
     )
 
 

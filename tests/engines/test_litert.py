@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("ai_edge_litert", reason="LiteRT is missing: pip install ai-edge-litert")
 
 from npumark.engines import litert
-from npumark.engines.base import LoadRequest, Session
+from npumark.engines.base import CacheMemo, LoadRequest, Session
 from npumark.engines.litert import LiteRt, open_model
 from npumark.engines.litert_library import Library, NativeError, package_folder
 from npumark.engines.litert_native import CPU, GPU, Model, Settings
@@ -222,3 +222,31 @@ def test_a_devices_memory_is_copied_to_and_from(
     session = engine.load(request)
     assert snr_db(chain, chain.answers(engine, request)) > 60
     session.close()
+
+
+@VARIANTS
+def test_packed_weights_are_kept_and_what_ran_is_read_back_alike(
+    chain: Chain, engine: LiteRt, tmp_path: Path, variant: str, ran: str, snr_db: float
+) -> None:
+    del snr_db
+    plain = chain.request("litert-cpu", variant)
+    kept = replace(
+        plain,
+        options={**plain.options, "device": "CPU", "cache": True},
+        cache_dir=tmp_path / "\U0001f600 packed",
+    )
+    right = chain.answers(engine, plain)
+    seen = []
+    for reused in (False, True):
+        request = replace(kept, cache_memo=CacheMemo())
+        session = engine.load(request)
+        assert session.loaded_from_cache() is reused
+        session.step()()
+        seen.append(session.observed())
+        request.cache_memo.settle()
+        answers = chain.answers(engine, replace(kept, cache_memo=CacheMemo()))
+        assert all(np.array_equal(a, b) for a, b in zip(answers, right, strict=True))
+    assert seen[0] == seen[1]
+    assert (seen[0].precision, seen[0].details["fully_accelerated"]) == (ran, True)
+    (weights,) = kept.cache_dir.glob("models-*/weights.xnnpack") if kept.cache_dir else ()
+    assert weights.stat().st_size > 0

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import tomllib
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -29,6 +31,7 @@ def test_the_cpu_works_here_and_the_others_work_or_say_why_not() -> None:
     cpu, gpu, npu = probe_devices()
     assert (cpu.id, cpu.available, cpu.reason) == ("litert-cpu", True, None)
     assert cpu.processor == {"key": "cpu", "role": "CPU", "name": None}
+    assert [e.options["cache"] for e in (cpu, gpu, npu)] == [True, False, False]
     assert gpu.id == "litert-gpu"
     assert gpu.available or "GPU" in (gpu.reason or "")
     assert npu.id == "litert-npu"
@@ -94,3 +97,13 @@ def test_the_probes_models_are_those_that_the_builder_makes() -> None:
     assert kept == number_probe_model()
     weights = np.ascontiguousarray(number_probe.product("float16").w.T).tobytes()
     assert weights in kept
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["plain", 'a "quoted" \\ name', "日本", "\U0001f600 beyond the plane", "tab\tand\x7fdel"],
+)
+def test_a_path_of_packed_weights_is_a_string_of_toml(name: str) -> None:
+    text = settings("CPU", 2, weights=Path("/somewhere") / name).options["xnnpack"]
+    told = tomllib.loads(text)
+    assert told == {"num_threads": 2, "weight_cache_file_path": str(Path("/somewhere") / name)}
