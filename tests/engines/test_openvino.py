@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from npumark.engines import openvino as engine
 from npumark.engines import openvino_probe
-from npumark.engines.base import LoadRequest
+from npumark.engines.base import CacheMemo, LoadRequest
 from npumark.engines.openvino import OpenVino, precision_hint, requested_device
 from npumark.engines.openvino_probe import drivers_of
-from npumark.errors import EngineError, Unsupported
+from npumark.errors import EngineError, Unsupported, WrongDevice
 from npumark.worker.protocol import EngineInfo
 
 openvino = pytest.importorskip("openvino")
@@ -206,3 +207,32 @@ class Drivers:
 )
 def test_the_versions_of_drivers_are_told(device: str, versions: dict[str, str]) -> None:
     assert drivers_of(Drivers(), device) == versions
+
+
+def test_a_cached_model_that_lies_elsewhere_is_compiled_again(
+    chain: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    request = replace(
+        chain.request("openvino-cpu", "fp32"),
+        options={"device": "CPU", "cache": True},
+        cache_dir=tmp_path / "entry",
+    )
+    OpenVino().load(request).close()
+    ask, told = engine._executed_on, [["NPU"]]
+
+    def elsewhere(model: Any, device: str) -> list[str]:
+        if told:
+            raise WrongDevice(f"OpenVINO executes on {told.pop()[0]}, not on {device}")
+        return ask(model, device)
+
+    monkeypatch.setattr(engine, "_executed_on", elsewhere)
+    later = replace(request, cache_memo=CacheMemo())
+    session = OpenVino().load(later)
+    assert session.loaded_from_cache() is False
+    assert later.cache_memo.use is not None
+    assert later.cache_memo.use.state == "rebuilt"
+    assert "executes on NPU" in (later.cache_memo.use.why or "")
+    # What a compiler made for another device is what is said of the graph.
+    told += [["NPU"]] * 9
+    with pytest.raises(WrongDevice, match="executes on NPU"):
+        OpenVino().load(replace(request, cache_dir=tmp_path / "another", cache_memo=CacheMemo()))
