@@ -10,12 +10,13 @@ from datetime import UTC, datetime
 from typing import Any
 
 from npumark import paths
-from npumark.errors import IntegrityError, UsageError
+from npumark.errors import IntegrityError, SetupError, UsageError
 from npumark.orchestrator import resume
 from npumark.orchestrator.attempts import killed_attempt
 from npumark.orchestrator.book import Book, machine_facts, now, suite_of
 from npumark.orchestrator.clock import RunClock
 from npumark.orchestrator.discover import Found, Runtime
+from npumark.orchestrator.environments import standing
 from npumark.orchestrator.journal import (
     SCHEMA,
     Journal,
@@ -43,6 +44,7 @@ from npumark.record.model import (
     ResumeEvent,
     Suite,
 )
+from npumark.score.attempt import Role
 from npumark.score.derive import engine_facts
 from npumark.score.planned import Planned
 from npumark.worker.protocol import EngineInfo
@@ -307,6 +309,48 @@ def reopen(
         killed = killed_attempt(flown["n"], flown["seed"], flown["started_ns"])
         book.enter(by_key[entry_key(flown)], killed)
     return book, clock
+
+
+def require_engines(
+    folder: RunFolder,
+    told: Replay,
+    request: RunRequest,
+    policy: Policy,
+    manifest: Manifest,
+    plan: tuple[Planned, ...],
+    survey: Survey,
+) -> None:
+    """Raise SetupError, with what to do, where an engine that still has attempts to run is not
+    available now: they would all fail for what is no fault of the engine's. Nothing is written.
+    """
+    try:
+        roles: dict[str, Role] = {p["id"]: p["role"] for p in told.header["processors"]}
+        wanted = resume.wanting(
+            plan,
+            {k: [Attempt.model_validate(a) for a in made] for k, made in told.attempts.items()},
+            [Preparation.model_validate(made) for made in told.prepared],
+            {engine: roles[processor] for engine, processor in told.header["owner"].items()},
+            manifest,
+            policy,
+            quick=request.quick,
+        )
+    except _ODD as fault:
+        raise _unreadable(fault) from fault
+    gone = sorted(wanted - {f.info.id for f in survey.found if f.info.available})
+    if not gone:
+        return
+    name = gone[0]
+    lines = (f.info for f in survey.found if name == f.info.id or name.startswith(f"{f.info.id}-"))
+    reason = next((info.reason for info in lines if info.reason), "nothing is known of it")
+    many = f", as are {', '.join(gone[1:])}" if len(gone) > 1 else ""
+    environment = engines_before(told)[name].runtime.environment
+    first = "Make it available again (`npumark engines` lists what there is)"
+    if environment is not None and standing(environment).installed is None:
+        first = f"Run `npumark engines install {environment}`"
+    raise SetupError(
+        f"the engine {name} has attempts left to run and is not available{many}: {reason}",
+        f"{first}, then `npumark run --resume {folder.run_id}`; what was measured is kept.",
+    )
 
 
 def engines_before(told: Replay) -> dict[str, Found]:

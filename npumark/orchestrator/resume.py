@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,9 @@ from npumark.orchestrator.discover import Found
 from npumark.orchestrator.request import RunRequest
 from npumark.pack.manifest import Manifest
 from npumark.policy import Policy
+from npumark.record.model import Attempt, Preparation
+from npumark.score.attempt import Role, judge_attempt
+from npumark.score.demand import Key, demand, hangs_of
 from npumark.score.planned import Planned
 
 _PATHS = ("out", "manifest", "virtual")
@@ -85,3 +88,28 @@ def plan_to_json(plan: Iterable[Planned]) -> list[dict[str, Any]]:
 def plan_from_json(doc: Iterable[Mapping[str, Any]]) -> tuple[Planned, ...]:
     """Return the plan that ``plan_to_json`` wrote. Raises TypeError for another form."""
     return tuple(Planned(**entry) for entry in doc)
+
+
+def wanting(
+    plan: Sequence[Planned],
+    attempts: Mapping[Key, Sequence[Attempt]],
+    prepared: Sequence[Preparation],
+    roles: Mapping[str, Role],
+    manifest: Manifest,
+    policy: Policy,
+    *,
+    quick: bool,
+) -> set[str]:
+    """Return the engines that still have attempts to run after those that were made.
+
+    ``roles`` are the engines' processors'.
+    """
+    history = {
+        entry.key: [
+            judge_attempt(entry, made, manifest, policy, roles[entry.engine], quick=quick)
+            for made in attempts.get(entry.key, ())
+        ]
+        for entry in plan
+    }
+    state = demand(plan, history, policy, quick=quick, hangs=hangs_of(prepared))
+    return {entry.engine for entry in plan if state.wants[entry.key]}

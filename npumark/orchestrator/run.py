@@ -225,7 +225,8 @@ def _resumed(
     tell(Stage("discover", "Looking for engines"))
     with spent.on("discover"):
         survey = probe_all(request.virtual, policy, interrupts, holder.marker)
-    tell_failed(survey, tell)
+    tell_failed(survey, tell, request)
+    opening.require_engines(folder, told, request, policy, manifest, plan, survey)
     tell(PlanMade(plan, None))
     with spent.on("pack"):
         pack = ensure_pack(manifest, plan, tell)
@@ -242,7 +243,7 @@ def _resumed(
         for stage, ns in spent.ns.items():
             book.spent_ns[stage] = book.spent_ns.get(stage, 0) + ns
         book.save()
-    # An engine that is gone is asked all the same: its attempts then say what happened to it.
+    # One that is gone has no attempts left; what it was is known of its entries all the same.
     engines = opening.engines_before(told)
     engines.update({f.info.id: f for f in survey.found if f.info.available})
     threads = opening.threads(told)

@@ -16,7 +16,7 @@ from typing import Any
 import psutil
 import pytest
 
-from npumark.errors import IntegrityError, Interrupted, UsageError
+from npumark.errors import IntegrityError, Interrupted, SetupError, UsageError
 from npumark.machine import sensors
 from npumark.orchestrator import run
 from npumark.orchestrator.events import AttemptEnded
@@ -250,6 +250,57 @@ def test_another_pack_is_told(bench: Any, stopped: Path) -> None:
     before.rename(store.pack_root(load_manifest(bench.manifest)))
     payload = bench.check(resume(bench).path)
     assert [e.changed for e in payload.resumed] == [["pack"]]
+
+
+def test_an_engine_that_is_gone_stops_a_resumption_before_it_measures(
+    bench: Any, make_card: Card, stopped: Path
+) -> None:
+    """Its attempts would all fail, and be recorded as its own faults."""
+    journal = (stopped / "journal.jsonl").read_bytes()
+    bench.script(make_card(available=False, reason="no driver"))
+    with pytest.raises(SetupError) as told:
+        resume(bench)
+    assert told.value.message == (
+        "the engine virtual-cpu has attempts left to run and is not available: no driver"
+    )
+    assert f"then `npumark run --resume {stopped.name}`; what was measured is kept" in str(
+        told.value.hint
+    )
+    assert (stopped / "journal.jsonl").read_bytes() == journal
+    bench.script(make_card())
+    payload = bench.check(resume(bench).path)
+    assert payload.complete
+    assert len(payload.resumed) == 1
+
+
+def test_an_environment_that_is_gone_is_named_with_what_brings_it_back(
+    bench: Any, make_card: Card, stopped: Path
+) -> None:
+    def moved(header: dict[str, Any]) -> None:
+        header["engines"][0]["runtime"]["environment"] = "qnn"
+
+    edit_header(stopped, moved)
+    bench.script(make_card("virtual-other"))
+    with pytest.raises(SetupError, match="is not available: nothing is known of it") as told:
+        resume(bench)
+    assert str(told.value.hint).startswith("Run `npumark engines install qnn`, then `npumark run")
+
+
+def test_an_engine_that_is_done_may_be_gone(bench: Any, make_card: Card, await_line: Await) -> None:
+    """Only one that still has attempts to run is needed."""
+    cards = (make_card("virtual-one"), make_card("virtual-two"))
+    with bench.start(*cards, workloads=(NET,), variants=("fp32",)) as process:
+        lines = await_line(process, f"AttemptStarted {NET} fp32 1")
+        lines += await_line(process, f"AttemptStarted {NET} fp32 1")
+        process.kill()
+        process.wait(30)
+    (folder,) = bench.runs()
+    state = replay(read_journal(folder / "journal.jsonl"))
+    ((done, *_),) = state.attempts
+    bench.script(*(c if c["id"] != done else {**c, "available": False} for c in cards))
+    payload = bench.check(resume(bench).path)
+    assert payload.complete
+    assert {e.status for e in payload.entries} == {"ok"}
 
 
 def test_a_pack_without_the_planned_is_refused(bench: Any, stopped: Path) -> None:
