@@ -28,7 +28,13 @@ MAX_PROGRAM_BYTES = 8_000_000
 """Far more than any network's structure needs."""
 
 _DTYPES = frozenset({"float32", "float16", "int8", "int32"})
-_LONGEST = 1 << 40
+_LONGEST = 1 << 39
+"""No size, offset or number of elements reaches it: half a tebibyte, beyond any network's."""
+
+MAX_RANK = 8
+"""More axes than any tensor of a program has. What has more is refused before its sizes are even
+read, let alone multiplied: the product of many large numbers takes quadratic time."""
+
 
 _Named = TypeVar("_Named", ProgramWeight, Section)
 
@@ -194,6 +200,8 @@ def _wholes(what: str, value: object) -> tuple[int, ...]:
 
 
 def _shape(what: str, value: object) -> Shape:
+    if isinstance(value, list) and len(value) > MAX_RANK:
+        raise ValueError(f"the shape of {what} has {len(value)} axes, and may have {MAX_RANK}")
     shape = _wholes(f"the shape of {what}", value)
     if 0 in shape or math.prod(shape) >= _LONGEST:
         raise ValueError(f"the shape of {what} is {list(shape)[:8]}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -180,6 +181,10 @@ def test_a_short_or_missing_weight_file_is_refused(pack: Path, tmp_path: Path) -
         lambda d: d["files"]["fp32"]["sections"][0].update(offset=-1),
         lambda d: d["files"]["fp32"]["sections"].append(d["files"]["fp32"]["sections"][0]),
         lambda d: d.update(files=[]),
+        lambda d: d["files"]["fp32"]["sections"][0].update(offset=1 << 39),
+        lambda d: d["files"]["fp32"]["sections"][0].update(shape=[1 << 39]),
+        lambda d: d["files"]["fp32"]["sections"][0].update(shape=[1 << 20, 1 << 19]),
+        lambda d: d["nodes"][0].update(shape=[1] * 9),
     ],
 )
 def test_nonsense_is_refused_in_a_sentence(edit: Edit) -> None:
@@ -190,6 +195,43 @@ def test_nonsense_is_refused_in_a_sentence(edit: Edit) -> None:
         parse_program(json.dumps(doc).encode())
     assert "\n" not in told.value.message
     assert "Error(" not in told.value.message
+
+
+def _shapes(doc: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return one of each thing in a program that has a shape."""
+    section = doc["files"]["fp32"]["sections"][0]
+    return [doc["inputs"][0], doc["weights"][0], doc["nodes"][0], section]
+
+
+@pytest.mark.parametrize("place", range(4))
+@pytest.mark.parametrize("size", [(1 << 39) - 1, 10**4000])
+def test_a_shape_of_any_length_costs_no_arithmetic(
+    place: int, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A document of the largest size that is read, all of it one shape."""
+    products: list[int] = []
+    sizes: list[object] = []
+    prod, whole = math.prod, program_file._whole
+
+    def counted_prod(shape: tuple[int, ...]) -> int:
+        products.append(len(shape))
+        return prod(shape)
+
+    def counted_whole(what: str, value: object) -> int:
+        sizes.append(value)
+        return whole(what, value)
+
+    monkeypatch.setattr(program_file, "_whole", counted_whole)
+    monkeypatch.setattr(program_file.math, "prod", counted_prod)
+    doc = json.loads((SHIPPED / CHAIN.workload / "program.json").read_bytes())
+    _shapes(doc)[place]["shape"] = ["?"]
+    count = (program_file.MAX_PROGRAM_BYTES - 100_000) // (len(str(size)) + 1)
+    raw = json.dumps(doc).replace('["?"]', f"[{','.join([str(size)] * count)}]").encode()
+    assert 7_000_000 < len(raw) <= program_file.MAX_PROGRAM_BYTES
+    with pytest.raises(PackError, match=rf"has {count} axes, and may have 8"):
+        parse_program(raw)
+    assert max(products, default=0) <= 4
+    assert len(sizes) < 100
 
 
 @pytest.mark.parametrize("raw", [b"", b"[" * 200_000, b"[]", b"null", b"\xff"])
