@@ -31,20 +31,77 @@ _REMOVED_PREFIXES = (
 _REMOVED = frozenset(
     {"GOTO_NUM_THREADS", "NUMEXPR_NUM_THREADS", "TBB_NUM_THREADS", "NUMEXPR_MAX_THREADS"}
 )
-_NOTED_PREFIXES = ("ORT_", "OV_", "OPENVINO_", "ONEDNN_", "DNNL_", "TBB_", "MALLOC_", "GLIBC_")
-_NOTED = frozenset(
-    {
-        "LD_PRELOAD",
-        "LD_LIBRARY_PATH",
-        "DYLD_INSERT_LIBRARIES",
-        "CUDA_VISIBLE_DEVICES",
-        "HIP_VISIBLE_DEVICES",
-        "ROCR_VISIBLE_DEVICES",
-        "ZE_AFFINITY_MASK",
-        "ONEAPI_DEVICE_SELECTOR",
-        "NVIDIA_TF32_OVERRIDE",
-    }
+_NOTED_PREFIXES = (
+    # Runtimes and the libraries that compute for them.
+    "ORT_",
+    "ORTTENSORRT_",
+    "OV_",
+    "OPENVINO_",
+    "ONEDNN_",
+    "DNNL_",
+    "TBB_",
+    "XNNPACK_",
+    "TFLITE_",
+    "LITERT_",
+    "GGML_",
+    "COREML_",
+    "DAWN_",
+    "TINT_",
+    "WEBGPU_",
+    # Devices, their drivers and the layers that lie over them.
+    "CUDA_",
+    "CUBLAS_",
+    "CUDNN_",
+    "NVIDIA_",
+    "TENSORRT_",
+    "TRT_",
+    "HIP_",
+    "HSA_",
+    "ROCR_",
+    "ROCM_",
+    "ROCBLAS_",
+    "MIOPEN_",
+    "MIGRAPHX_",
+    "AMD_",
+    "GPU_",
+    "ZE_",
+    "ZES_",
+    "SYCL_",
+    "ONEAPI_",
+    "NEO_",
+    "IGC_",
+    "NPU_",
+    "INTEL_NPU_",
+    "OCL_",
+    "OPENCL_",
+    "QNN_",
+    "ADSP_",
+    "XLNX_",
+    "XRT_",
+    "VITISAI_",
+    "VAIP_",
+    "DML_",
+    "D3D12_",
+    "DXGI_",
+    "MTL_",
+    "METAL_",
+    "VK_",
+    "MESA_",
+    "LP_",
+    "RADV_",
+    "ANV_",
+    "LIBGL_",
+    "GALLIUM_",
+    # Memory, and what the loader brings in.
+    "MALLOC_",
+    "GLIBC_",
+    "LD_",
+    "DYLD_",
 )
+_NOTED = frozenset({"DRI_PRIME"})
+_NOTED_PARTS = ("TF32", "FORCE_FP32", "FORCE_FP16")
+"""What a name may hold anywhere: another number format than the one that was asked for."""
+
 _FIXED = {
     "PYTHONHASHSEED": "0",
     "PYTHONUTF8": "1",
@@ -90,7 +147,11 @@ def _is_removed(name: str) -> bool:
 
 def _is_noted(name: str) -> bool:
     upper = name.upper()
-    return not _is_removed(name) and (upper in _NOTED or upper.startswith(_NOTED_PREFIXES))
+    return not _is_removed(name) and (
+        upper in _NOTED
+        or upper.startswith(_NOTED_PREFIXES)
+        or any(part in upper for part in _NOTED_PARTS)
+    )
 
 
 def _package_root() -> str | None:

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import npumark
 from npumark.orchestrator.supervisor import worker_command
 from npumark.orchestrator.worker_env import MARKER, environment_facts, worker_environment
@@ -42,6 +44,54 @@ def test_what_bends_a_measurement_is_removed_and_named() -> None:
         "mkl_num_threads",
     ]
     assert facts["noted"] == ["CUDA_VISIBLE_DEVICES", "LD_PRELOAD"]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "VK_ICD_FILENAMES",
+        "VK_DRIVER_FILES",
+        "VK_LAYER_PATH",
+        "VK_INSTANCE_LAYERS",
+        "XLNX_VART_FIRMWARE",
+        "XLNX_TARGET_NAME",
+        "ADSP_LIBRARY_PATH",
+        "QNN_SDK_ROOT",
+        "GGML_VK_VISIBLE_DEVICES",
+        "DAWN_DEBUG_BREAK_ON_ERROR",
+        "XNNPACK_DISABLE",
+        "TFLITE_ENABLE_XNNPACK",
+        "CUDA_VISIBLE_DEVICES",
+        "CUDA_MODULE_LOADING",
+        "NVIDIA_TF32_OVERRIDE",
+        "NVIDIA_VISIBLE_DEVICES",
+        "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE",
+        "HSA_OVERRIDE_GFX_VERSION",
+        "ROCR_VISIBLE_DEVICES",
+        "MIGRAPHX_DISABLE_MLIR",
+        "ZE_AFFINITY_MASK",
+        "SYCL_DEVICE_FILTER",
+        "DML_VISIBLE_DEVICES",
+        "COREML_DISABLE",
+        "LD_AUDIT",
+        "DYLD_LIBRARY_PATH",
+        "ORT_TENSORRT_FP16_ENABLE",
+        "LP_NUM_THREADS",
+        "mesa_loader_driver_override",
+    ],
+)
+def test_what_chooses_or_bends_a_device_stays_and_is_noted_by_name(name: str) -> None:
+    base = {**BASE, name: "/home/somebody/driver"}
+    assert worker_environment(base, "m")[name] == "/home/somebody/driver"
+    facts = environment_facts(base)
+    assert name in facts["noted"]
+    assert "somebody" not in str(facts)
+
+
+@pytest.mark.parametrize("name", ["PATH", "HOME", "LANG", "VKONTAKTE", "LDFLAGS", "ZED"])
+def test_what_has_no_bearing_on_a_device_is_not_noted(name: str) -> None:
+    facts = environment_facts({**BASE, name: "x"})
+    assert name not in facts["noted"] + facts["removed"]
 
 
 def test_the_users_choice_of_device_stays() -> None:
