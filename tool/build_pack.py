@@ -2,7 +2,7 @@
 
 ``peak`` and ``networks`` write graphs and constants under ``npumark/data/pack/`` and their part
 of the manifest beside it: ``{"files", "workloads"}``. ``programs``, ``litert``, ``mlx``,
-``coreml`` and ``a16w8`` add the same workloads in further formats; their parts are
+``coreml``, ``a16w8`` and ``sym`` add the same workloads in further formats; their parts are
 ``{"files", "variants": {workload: [...]}}``. ``gates`` derives the networks' gates again from the
 measures that were kept. ``merge`` joins the parts into ``npumark/data/manifest.json`` and pins
 its hash in ``npumark/pack/pin.py``; with ``--check`` it changes nothing and fails where that
@@ -34,6 +34,7 @@ FORMATS = {
     "mlx": "MLX functions",
     "coreml": "Core ML programs",
     "a16w8": "ONNX graphs with 16-bit activations",
+    "sym": "ONNX graphs with 8-bit activations about zero",
 }
 """Part -> what it adds; each is built by ``main`` of ``workloads.<part>_build``."""
 

@@ -10,12 +10,7 @@ holds those of 8-bit activations. 16-bit pairs are ONNX's own from opset 21 on.
 from __future__ import annotations
 
 import argparse
-import hashlib
-import json
-import shutil
-import tempfile
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,48 +18,22 @@ import numpy.typing as npt
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from npumark.gates.judge import judge
-from npumark.pack import peak_files
-from npumark.pack.manifest import TensorSpec
-from npumark.pack.seeded import Chain
-from npumark.policy import DATA
-from workloads.onnx_emit import save
-from workloads.package import session
-from workloads.peak import build as peak_build
+from workloads.int8_parts import Biases, Int8Part, is_step
 from workloads.peak import graphs
-from workloads.programs_build import CHAINS, networks
-from workloads.shipped import SHIPPED, ShippedNetwork
+from workloads.programs_build import CHAINS
 
-VARIANT = graphs.A16W8.id
 FINER = 65535 // 255
 """So many 16-bit steps make one of 8 bits."""
-
-PART = DATA / "manifest.a16w8.json"
-
-Document = dict[str, Any]
 
 
 def main(argv: Sequence[str]) -> int:
     """Write every graph and the part."""
     argparse.ArgumentParser(prog="build_pack.py a16w8", description=__doc__).parse_args(argv)
-    files: list[Document] = []
-    variants: dict[str, list[Document]] = {}
-    for chain in CHAINS:
-        files.append(_ship(chain.workload, graphs.graph(chain, graphs.A16W8)))
-        passed = {VARIANT: _chain_passes(chain)}
-        variants[chain.workload] = [peak_build.variant(chain, graphs.A16W8, passed)]
-    for network in networks():
-        workload = network.entry.id
-        with tempfile.TemporaryDirectory(prefix="npumark-a16w8-") as temporary:
-            model, passed_gate = _network(network, Path(temporary))
-        files.append(_ship(workload, model))
-        variants[workload] = [_variant(network, passed_gate)]
-    part = {"files": files, "variants": variants}
-    PART.write_text(json.dumps(part, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    Int8Part("a16w8", graphs.A16W8, CHAINS, finer).build()
     return 0
 
 
-def finer(model: onnx.ModelProto, biases: dict[str, npt.NDArray[Any]]) -> onnx.ModelProto:
+def finer(model: onnx.ModelProto, biases: Biases) -> onnx.ModelProto:
     """Return an ``int8-u8s8`` graph with its activations in 16 bits.
 
     ``biases`` holds the integers and scales of every bias, by the names of their sections. Raises
@@ -78,7 +47,7 @@ def finer(model: onnx.ModelProto, biases: dict[str, npt.NDArray[Any]]) -> onnx.M
     for tensor in wide.graph.initializer:
         if tensor.name in biases:
             tensor.CopyFrom(numpy_helper.from_array(_finer(biases[tensor.name]), tensor.name))
-        elif tensor.data_location != TensorProto.EXTERNAL and tensor.name.endswith(".step"):
+        elif is_step(tensor):
             step = numpy_helper.to_array(tensor)
             tensor.CopyFrom(numpy_helper.from_array(_finer(step), tensor.name))
         elif tensor.data_type == TensorProto.UINT8:
@@ -88,19 +57,6 @@ def finer(model: onnx.ModelProto, biases: dict[str, npt.NDArray[Any]]) -> onnx.M
         if node.op_type == "ReduceL2":
             _axes_as_input(wide.graph, node)
     return wide
-
-
-def bias_sections(model: onnx.ModelProto, folder: Path) -> dict[str, npt.NDArray[Any]]:
-    """Return the integers and scales of every quantised bias, read from the graph's weights."""
-    tensors = {tensor.name: tensor for tensor in model.graph.initializer}
-    found = {}
-    for node in model.graph.node:
-        if node.op_type != "DequantizeLinear" or node.input[0] not in tensors:
-            continue
-        if tensors[node.input[0]].data_type == TensorProto.INT32:
-            for name in node.input[:2]:
-                found[name] = numpy_helper.to_array(tensors[name], base_dir=str(folder))
-    return found
 
 
 def _finer(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -120,63 +76,3 @@ def _axes_as_input(graph: onnx.GraphProto, node: onnx.NodeProto) -> None:
     graph.initializer.append(numpy_helper.from_array(np.array(axes.ints, np.int64), name))
     node.attribute.remove(axes)
     node.input.append(name)
-
-
-def _ship(workload: str, model: onnx.ModelProto) -> Document:
-    path = f"{workload}/{VARIANT}.onnx"
-    raw = model.SerializeToString(deterministic=True)
-    (SHIPPED / path).write_bytes(raw)
-    print(f"{path}: {len(raw) / 1e3:.1f} kB", flush=True)
-    digest = hashlib.sha256(raw).hexdigest()
-    return {"path": path, "size": len(raw), "sha256": digest, "origin": "shipped"}
-
-
-def _chain_passes(chain: Chain) -> bool:
-    with tempfile.TemporaryDirectory(prefix="npumark-a16w8-") as temporary:
-        folder = Path(temporary) / chain.workload
-        folder.mkdir()
-        shutil.copy(SHIPPED / chain.workload / f"{VARIANT}.onnx", folder)
-        with (folder / "int8.weights").open("wb") as out:
-            peak_files.write_weights(chain, "int8", out)
-        with (folder / "inputs.f32").open("wb") as out:
-            peak_files.write_inputs(chain, peak_files.EVAL, out)
-        with (folder / "references.f16").open("wb") as out:
-            peak_files.write_references(chain, peak_files.EVAL, out)
-        return peak_build.passes(chain, graphs.A16W8, Path(temporary))
-
-
-def _network(network: ShippedNetwork, folder: Path) -> tuple[onnx.ModelProto, bool]:
-    """Return the graph, and whether it passes the network's gate on ONNX Runtime's CPU."""
-    narrow = save(network.graph, network.values, "int8-u8s8", folder, network.quantisation)
-    model = onnx.load(narrow, load_external_data=False)
-    wide = finer(model, bias_sections(model, folder))
-    path = folder / f"{VARIANT}.onnx"
-    path.write_bytes(wide.SerializeToString(deterministic=True))
-    onnx.checker.check_model(str(path))
-    opened = session(path)
-    names = list(network.graph.outputs)
-    samples = range(network.entry.eval.n)
-    outputs = [opened.run(names, network.feed(i, VARIANT)) for i in samples]
-    gate = judge(network.measure(samples, outputs), network.gate("standard"))
-    print(f"{network.entry.id}: {gate.binding} margin {gate.margin}", flush=True)
-    return wide, gate.passed
-
-
-def _variant(network: ShippedNetwork, validated: bool) -> Document:
-    narrow = network.entry.variant("int8-u8s8")
-    graph = f"{network.entry.id}/{VARIANT}.onnx"
-
-    def tensors(specs: Sequence[TensorSpec]) -> list[Document]:
-        return [{"name": s.name, "dtype": s.dtype, "shape": list(s.shape)} for s in specs]
-
-    return {
-        "id": VARIANT,
-        "format": narrow.format,
-        "encoding": VARIANT,
-        "graph": graph,
-        "files": [graph, *(file for file in narrow.files if file != narrow.graph)],
-        "inputs": tensors(narrow.inputs),
-        "outputs": tensors(narrow.outputs),
-        "validated": validated,
-        "division": narrow.division,
-    }

@@ -8,7 +8,7 @@ from npumark.pack.manifest import Manifest
 
 SUITE_NAME: Final = "npumark-open"
 SUITE_VERSION: Final = "1.0.0"
-PINNED_MANIFEST_SHA256: Final = "ea08169aa9e71bd500e7f86185dfbf6c40298b9522f253bcd1d3bd77b85a17eb"
+PINNED_MANIFEST_SHA256: Final = "333aff2529aea89304ac1232db4bb239d4a02d8a76762490e8e025d576185f01"
 
 
 def is_pinned(manifest: Manifest) -> bool:

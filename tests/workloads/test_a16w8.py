@@ -4,24 +4,17 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from npumark.pack import peak_files, seeded
 from npumark.pack.seeded import Chain
-from workloads.a16w8_build import bias_sections, finer
+from tests.workloads.plain_session import unoptimised
+from workloads.a16w8_build import finer
+from workloads.int8_parts import bias_sections
 from workloads.peak import build, graphs
 
 CHAIN = Chain(16, 256, 3)
-
-
-def unoptimised(path: Path) -> onnxruntime.InferenceSession:
-    """Open a graph as it is written: every pair rounds, every product is in floating point."""
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.log_severity_level = 3
-    return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
 
 
 def test_a_chain_computes_what_its_ranges_and_weights_say(tmp_path: Path) -> None:

@@ -1,13 +1,14 @@
-"""A peak chain as ONNX, in five encodings over three weight files.
+"""A peak chain as ONNX, in six encodings over three weight files.
 
 INT8 puts a quantise-dequantise pair on every activation and a dequantise on every weight,
 where runtimes look for them: after ReLU the quantised range starts at zero, so that ReLU
 itself becomes the clipping of the integer result. ``int8-u8s8`` has unsigned activations with
-zero point 0, ``int8-s8s8`` the same numbers shifted to signed ones with zero point -128; a
-zero point of 0 with signed values would leave ReLU standing and the products in floating
-point. ``int8-a16w8`` has unsigned activations of 16 bits over the same weights, which NPUs
-multiply as integers too; 16-bit pairs are ONNX's own from opset 21 on. The first input is
-signed, so its range is centred. Outputs are float32.
+zero point 0, ``int8-s8s8`` the same numbers shifted to signed ones with zero point -128.
+``int8-sym`` has signed activations with zero point 0, whose range is as wide below zero as above
+it; after ReLU half of it stays empty. Some runtimes multiply no other integers, and others then
+leave ReLU standing and the products in floating point. ``int8-a16w8`` has unsigned activations of
+16 bits over the same weights, which NPUs multiply as integers too; 16-bit pairs are ONNX's own
+from opset 21 on. The first input is signed, so its range is centred. Outputs are float32.
 """
 
 from __future__ import annotations
@@ -29,18 +30,21 @@ OPSET_16_BITS = 21
 IR_VERSION_16_BITS = 10
 LEVELS = 255
 """Steps of an 8-bit range: an activation scale is the calibrated range over this."""
+SYMMETRIC_LIMIT = 127
+"""Largest integer of a range about zero: its scale is the largest magnitude over this."""
 
 
 @dataclass(frozen=True)
 class Encoding:
     """One variant of a chain: ``io`` is the type of its input and output, ``activation`` that of
-    its quantised activations."""
+    its quantised activations. ``symmetric``: their zero points are all 0."""
 
     id: str
     format: str
     weights: WeightForm
     io: str
     activation: str | None
+    symmetric: bool = False
 
 
 ENCODINGS = (
@@ -51,6 +55,8 @@ ENCODINGS = (
 )
 
 A16W8 = Encoding("int8-a16w8", "INT8", "int8", "float32", "uint16")
+
+SYMMETRIC = Encoding("int8-sym", "INT8", "int8", "float32", "int8", symmetric=True)
 
 
 def graph(chain: Chain, encoding: Encoding) -> onnx.ModelProto:
@@ -85,6 +91,13 @@ def activation_scales(chain: Chain, levels: int = LEVELS) -> tuple[np.float32, .
     return (np.float32(2 * peaks[0] / levels), *(np.float32(p / levels) for p in peaks[1:]))
 
 
+@cache
+def symmetric_scales(chain: Chain) -> tuple[np.float32, ...]:
+    """Return the scale of the input and of every layer's output, each over a centred range."""
+    peaks = seeded.activation_peaks(chain, peak_files.CALIBRATION)
+    return tuple(np.float32(peak / SYMMETRIC_LIMIT) for peak in peaks)
+
+
 def steps(activation: str) -> int:
     """Return the number of steps in the range of an integer type: 255, or 65535."""
     limits = np.iinfo(activation)
@@ -104,7 +117,14 @@ class _Builder:
     def chain_of_layers(self) -> None:
         kind = self.encoding.activation
         quantised = kind is not None
-        scales = activation_scales(self.chain, steps(kind)) if kind is not None else ()
+        scales: tuple[np.float32, ...] = ()
+        if kind is not None:
+            symmetric = self.encoding.symmetric
+            scales = (
+                symmetric_scales(self.chain)
+                if symmetric
+                else activation_scales(self.chain, steps(kind))
+            )
         value = self._quantised("x", scales[0], centred=True) if quantised else "x"
         for layer in range(self.chain.layers):
             last = layer == self.chain.layers - 1
@@ -128,6 +148,7 @@ class _Builder:
     ) -> str:
         kind = np.dtype(self.encoding.activation)
         lowest = int(np.iinfo(kind).min)
+        centred = centred or self.encoding.symmetric
         point = lowest + (steps(kind.name) + 1) // 2 if centred else lowest
         step = self._constant(f"{value}.scale", np.asarray(scale))
         zero = self._constant(f"{value}.zero", np.asarray(point, kind))
