@@ -13,6 +13,9 @@ compile at once leave the work of one of them, whole. The rules, for every runti
   hold are not hashed again.
 - What is changed, missing, added, a link, of another entry or of other settings, or what the
   runtime does not take, is thrown away and compiled again, once.
+- What a runtime adds to its files while a session lives is sealed with them at its end. A file
+  that was sealed and is another one then was not written by the runtime, but for the few that
+  its recipe names: the model is thrown away.
 - Where a compiled model cannot be kept (a full disk, a folder that is read-only, a runtime that
   cannot write it) the entry runs without one, and says so.
 - Nothing here is ever a reason to run elsewhere.
@@ -20,6 +23,7 @@ compile at once leave the work of one of them, whole. The rules, for every runti
 
 from __future__ import annotations
 
+import fnmatch
 import os
 import secrets
 import shutil
@@ -46,6 +50,7 @@ from npumark.errors import EngineError, Unsupported, WrongDevice
 from npumark.worker.protocol import CacheState, CacheUse, Stamp
 
 _T = TypeVar("_T")
+_Known = tuple[dict[str, Stamp], dict[str, list[Any]]]
 
 _ABANDONED_S = 24 * 3600
 """A folder without a sidecar may be another process's work in progress; after a day it is not."""
@@ -61,12 +66,17 @@ class Recipe(Generic[_T]):
     compiling tells; absent for a runtime whose ``load`` compiles. ``reused`` says whether a
     session came from a compiled model, where the runtime can tell; a filled folder of which
     nothing was reused was refused. ``free`` lets go of a session that is not wanted.
+
+    ``adds`` says whether the runtime may write further files while the session lives, and
+    ``rewrites`` are patterns of the names of those that it writes again each time.
     """
 
     load: Callable[[Path | None], _T]
     compile: Callable[[Path], Mapping[str, Any]] | None = None
     reused: Callable[[_T], bool | None] | None = None
     free: Callable[[_T], object] = lambda _: None
+    adds: bool = True
+    rewrites: tuple[str, ...] = ()
 
 
 class ModelCache:
@@ -90,6 +100,8 @@ class ModelCache:
         self._memo = CacheMemo() if memo is None else memo
         self._settings = dict(settings or {})
         self._models: Path | None = None
+        self._sealed: Mapping[str, list[Any]] = {}
+        self._adds, self._rewrites = True, tuple[str, ...]()
         self.facts: dict[str, Any] = {}
         self.use: CacheUse | None = None
 
@@ -100,6 +112,7 @@ class ModelCache:
         the file and not of the graph. Raises what the runtime raises where the graph itself
         cannot be compiled or loaded.
         """
+        self._adds, self._rewrites = recipe.adds, recipe.rewrites
         why = self._fault()
         if why is None:
             try:
@@ -122,18 +135,53 @@ class ModelCache:
         return self.use is not None and self.use.state == "reused"
 
     def settle(self) -> None:
-        """Seal again what the runtime added to its files while the session lived, or at its end.
+        """Seal what the runtime added to its files while the session lived, or at its end; throw
+        the model away where it is no longer what was sealed.
 
         Call it once the session is closed; the worker does it for every engine as it ends.
         """
         if self._models is None or self.use is None or self.use.state == "unkept":
             return
         try:
-            if self._stamps() != self._memo.stamps:
-                self._seal()
-        except (OSError, Link) as fault:
+            stamps = self._stamps()
+            if stamps == self._memo.stamps:
+                return
+            if not self._is_ours():
+                return  # another process sealed its own model meanwhile, which counts
+            found = hashes_of(self._folder, stamps)
+            why = self._spoilt(found)
+            if why is None:
+                self._seal((stamps, found))
+                return
+        except Link as fault:
+            why = str(fault)
+        except OSError as fault:
             # The old sidecar no longer fits: the next process compiles again.
             print(f"the compiled model cannot be sealed: {fault}", file=sys.stderr)
+            return
+        print(f"the compiled model is thrown away: {why}", file=sys.stderr)
+        self._abandon()
+
+    def _is_ours(self) -> bool:
+        """Say whether the sidecar names our models folder, or nothing that can be read."""
+        try:
+            named = read_sidecar(self._folder / SIDECAR).models
+        except (Link, OSError, *_DAMAGED):
+            return True
+        return self._models is not None and named == self._models.name
+
+    def _spoilt(self, found: Mapping[str, list[Any]]) -> str | None:
+        """Return why files that a session leaves cannot be sealed, or null."""
+        for name in sorted({*found, *self._sealed}):
+            plain = name.partition("/")[2]
+            if name not in self._sealed:
+                if not self._adds:
+                    return f"{plain} was added while it was in use"
+            elif found.get(name) != self._sealed[name] and not any(
+                fnmatch.fnmatchcase(plain, pattern) for pattern in self._rewrites
+            ):
+                return f"{plain} was changed while it was in use"
+        return None
 
     def verified(self) -> Path | None:
         """Return the folder of the verified model, for another session of the same process that
@@ -154,7 +202,7 @@ class ModelCache:
         self._sweep()
         if self._models is not None:
             _remove(self._models)
-        self._models = None
+        self._models, self._sealed = None, {}
         self._memo.stamps.clear()
 
     def _sweep(self) -> None:
@@ -257,12 +305,13 @@ class ModelCache:
                     return "it changed while it was read"
                 self._memo.stamps.clear()
                 self._memo.stamps.update(stamps)
+            self._sealed = dict(sealed.files)
             self.facts = dict(sealed.facts)
         except Link as fault:
             return str(fault)
         except OSError as fault:
             return f"it cannot be read: {fault.strerror or fault}"
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        except _DAMAGED:
             return "its sidecar is damaged"
         return None
 
@@ -270,18 +319,23 @@ class ModelCache:
         """Return the stamp of every file of the model, and of the sidecar where there is one."""
         return {} if self._models is None else stamps_of(self._models, self._folder)
 
-    def _seal(self) -> None:
+    def _seal(self, known: _Known | None = None) -> None:
+        """Say that the model is what lies there; ``known`` are its files' stamps and hashes where
+        they were looked at before."""
         if self._models is None:
             raise EngineError("there is no compiled model to seal")
+        stamps = self._stamps() if known is None else known[0]
+        self._sealed = hashes_of(self._folder, stamps) if known is None else known[1]
         Sidecar(
             entry=self._folder.name,
             models=self._models.name,
             settings=self._settings,
             facts=self.facts,
-            files=hashes_of(self._folder, self._stamps()),
+            files=self._sealed,
         ).write(self._folder)
+        # Those of before: what changes between hashing and now is to be hashed again.
         self._memo.stamps.clear()
-        self._memo.stamps.update(self._stamps())
+        self._memo.stamps.update(stamps | {SIDECAR: self._stamps()[SIDECAR]})
 
     def _remove_abandoned(self, path: Path) -> None:
         with suppress(OSError):
@@ -301,6 +355,8 @@ def model_cache(request: LoadRequest, settings: Mapping[str, Any]) -> ModelCache
 
 
 _NONE = "none"
+_DAMAGED = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
+"""What reading a sidecar raises where it is not what was written."""
 
 
 def _cannot(fault: Exception) -> str:

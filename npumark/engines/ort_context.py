@@ -44,13 +44,15 @@ def open_cached(
     *,
     apart: bool = False,
     told: Told | None = None,
+    rewrites: tuple[str, ...] = (),
 ) -> Any:
     """Return the session that ``build`` opens, through the request's compiled model if it keeps
     one.
 
     ``settings`` are what it is compiled with. A session ``apart`` (a profiled one) opens
     what there is and makes nothing. ``told`` adds to the facts that are kept with an EPContext
-    graph.
+    graph. ``rewrites`` are patterns of the names of files that a provider writes again each time
+    in the folder that it fills; to an EPContext graph nothing is added once it is compiled.
     """
     cache = None if kind == "none" else model_cache(request, settings)
     if cache is None:
@@ -59,7 +61,8 @@ def open_cached(
         return _through_context(request.graph, cache, build, apart=apart, told=told)
     if apart:
         return build(request.graph, cache.verified(), {})
-    return cache.open(Recipe(lambda folder: build(request.graph, folder, {})))
+    recipe = Recipe(lambda folder: build(request.graph, folder, {}), rewrites=rewrites)
+    return cache.open(recipe)
 
 
 def compiled_nodes(request: LoadRequest) -> tuple[tuple[str, str, str], ...] | None:
@@ -95,7 +98,7 @@ def _through_context(
 
     if apart:
         return load(cache.verified())
-    return cache.open(Recipe(load, compile=compile_into))
+    return cache.open(Recipe(load, compile=compile_into, adds=False))
 
 
 def _assigned(session: Any) -> list[list[str]] | None:

@@ -106,11 +106,16 @@ def open_session(
         settings,
         apart=profile is not None,
         told=_TOLD.get(row.id),
+        rewrites=REWRITES.get(row.id, ()),
     )
 
 
 _TOLD = {"ort-vitisai": lambda folder: {vitisai_report.FACT: vitisai_report.to_fact(folder)}}
 """What a provider tells in its folder when it compiles, as facts to keep with the model."""
+
+REWRITES = {"ort-tensorrt": ("*.timing",), "ort-trt-rtx": ("*",)}
+"""What a provider writes again as its session ends: TensorRT the times of the kernels it tried,
+TensorRT for RTX all it keeps, the kernels that it compiled so far."""
 
 
 def bring_provider(row: Provider, device: Mapping[str, Any]) -> None:

@@ -293,6 +293,102 @@ def test_what_a_runtime_adds_while_it_runs_is_sealed_at_the_end(tmp_path: Path) 
     assert state(reopened(folder)[0]) == "rebuilt"
 
 
+def used(folder: Path, **more: Any) -> ModelCache:
+    """Return the cache of a session that lives: its model was there and was loaded."""
+    cache = ModelCache(folder, settings={"threads": 2})
+    assert cache.open(Runtime().recipe(**more)) == MODEL
+    assert state(cache) == "reused"
+    return cache
+
+
+DURING: dict[str, Callable[[Path], object]] = {
+    "a byte changed": DAMAGE["a byte changed"],
+    "truncated": DAMAGE["truncated"],
+    "two files of one size swapped": _swap,
+    "a link out": _link_out,
+    "a file lost": lambda f: blob_of(f).unlink(),
+}
+
+
+@pytest.mark.parametrize("damage", DURING)
+def test_what_is_damaged_while_it_is_in_use_is_never_sealed(tmp_path: Path, damage: str) -> None:
+    folder = tmp_path / "e"
+    sealed(folder)
+    cache = used(folder)
+    DURING[damage](folder)
+    cache.settle()
+    assert list(folder.iterdir()) == []
+    again, runtime = reopened(folder)
+    assert (runtime.compiled, state(again)) == (1, "built")
+
+
+def test_what_is_damaged_after_it_was_compiled_is_never_sealed(tmp_path: Path) -> None:
+    """In the very session that compiled it: a child of the runtime that wrote on, or a disk."""
+    folder = tmp_path / "e"
+    cache = ModelCache(folder, settings={"threads": 2})
+    cache.open(Runtime().recipe())
+    DAMAGE["a byte changed"](folder)
+    cache.settle()
+    assert state(reopened(folder)[0]) == "built"
+
+
+def test_every_byte_of_a_model_in_use_counts(tmp_path: Path) -> None:
+    folder = tmp_path / "e"
+    for place in range(len(MODEL)):
+        sealed(folder)
+        cache = used(folder)
+        bad = bytearray(MODEL)
+        bad[place] ^= 0x01
+        blob_of(folder).write_bytes(bad)
+        cache.settle()
+        assert not ModelCache(folder, settings={"threads": 2}).intact(), place
+        assert list(folder.iterdir()) == []
+
+
+def test_the_files_that_a_runtime_writes_again_are_sealed_anew_and_no_others(
+    tmp_path: Path,
+) -> None:
+    folder = tmp_path / "e"
+    sealed(folder)
+    rewrites = ("*/b.bin",)
+    cache = used(folder, rewrites=rewrites)
+    (blob_of(folder).with_name("more") / "b.bin").write_bytes(b"kernels, timed")
+    cache.settle()
+    cache = used(folder, rewrites=rewrites)
+    DAMAGE["a byte changed"](folder)
+    cache.settle()
+    assert list(folder.iterdir()) == []
+
+
+def test_nothing_is_added_to_a_model_that_is_whole_when_it_is_compiled(tmp_path: Path) -> None:
+    folder = tmp_path / "e"
+    sealed(folder)
+    cache = used(folder, adds=False)
+    blob_of(folder).with_name("kernels.bin").write_bytes(b"more")
+    cache.settle()
+    assert list(folder.iterdir()) == []
+
+
+def test_a_sidecar_changed_while_its_model_is_in_use_is_written_again(tmp_path: Path) -> None:
+    folder = tmp_path / "e"
+    sealed(folder)
+    good = (folder / SIDECAR).read_bytes()
+    cache = used(folder)
+    (folder / SIDECAR).write_bytes(b"{")
+    cache.settle()
+    assert (folder / SIDECAR).read_bytes() == good
+
+
+def test_a_model_that_another_process_sealed_meanwhile_is_left_alone(tmp_path: Path) -> None:
+    folder = tmp_path / "e"
+    sealed(folder)
+    cache = used(folder)
+    other = ModelCache(folder, settings={"threads": 3})
+    other.open(Runtime().recipe())
+    cache.settle()
+    assert ModelCache(folder, settings={"threads": 3}).intact()
+
+
 REFUSALS = (
     RuntimeError("cannot import it"),
     EngineError("it is not compatible"),

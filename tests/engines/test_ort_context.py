@@ -13,9 +13,10 @@ from onnx import TensorProto, helper
 
 from npumark.engines.base import CacheMemo, LoadRequest
 from npumark.engines.catalogue import provider as row_of
+from npumark.engines.model_sidecar import SIDECAR, hashes_of, read_sidecar, stamps_of
 from npumark.engines.one_node import one_node_model
 from npumark.engines.ort_context import CONTEXT, compiled_nodes, open_cached
-from npumark.engines.ort_session import create
+from npumark.engines.ort_session import REWRITES, create
 from npumark.errors import EngineError, Unsupported
 
 GRAPH = b"a graph"
@@ -88,6 +89,13 @@ def request_(tmp_path: Path) -> LoadRequest:
 def again(request: LoadRequest) -> LoadRequest:
     """Return the request as a later worker has it."""
     return replace(request, cache_memo=CacheMemo())
+
+
+def reseal(folder: Path) -> None:
+    """Make the sidecar say that what lies there now is what was compiled."""
+    was = read_sidecar(folder / SIDECAR)
+    files = hashes_of(folder, stamps_of(folder / was.models, folder))
+    replace(was, files=files).write(folder)
 
 
 def state(request: LoadRequest) -> str:
@@ -291,10 +299,47 @@ def test_a_context_that_onnx_runtime_has_no_taker_for_is_compiled_again(
     assert state(asked[1]) == "built"
     (context,) = Path(str(request_.cache_dir)).glob(f"models-*/{CONTEXT}")
     context.write_bytes(_foreign_context())
-    asked[1].cache_memo.settle()
+    reseal(Path(str(request_.cache_dir)))
     writes.append(one_node_model())
     open_cached(asked[2], "ep-context", build, {})
     assert state(asked[2]) == "rebuilt"
     assert asked[2].cache_memo.use is not None
     assert "EPContext" in (asked[2].cache_memo.use.why or "")
     assert len(said) == 2
+
+
+@pytest.mark.parametrize(("kind", "kept"), [("ep-context", False), ("folder", True)])
+def test_a_provider_adds_to_the_folder_it_fills_and_to_no_compiled_graph(
+    request_: LoadRequest, kind: Any, kept: bool
+) -> None:
+    provider = Provider(contexts=kind == "ep-context", fills=True)
+    asked = [again(request_) for _ in range(3)]
+    for each in asked[:2]:
+        open_cached(each, kind, provider.build, {})
+    (engine,) = Path(str(request_.cache_dir)).glob("models-*/engine")
+    engine.with_name("another").write_bytes(b"more")
+    asked[1].cache_memo.settle()
+    open_cached(asked[2], kind, provider.build, {})
+    assert state(asked[2]) == ("reused" if kept else "built")
+
+
+@pytest.mark.parametrize(("name", "kept"), [("sm86.timing", True), ("g.engine", False)])
+def test_of_tensorrts_files_the_timings_alone_may_change(
+    request_: LoadRequest, name: str, kept: bool
+) -> None:
+    def build(graph: Path, cache: Path | None, config: Mapping[str, str]) -> Opened:
+        del config
+        assert cache is not None
+        for made in ("sm86.timing", "g.engine"):
+            if not (cache / made).exists():
+                (cache / made).write_bytes(b"0")
+        return Opened(graph, [])
+
+    asked = [again(request_) for _ in range(3)]
+    for each in asked[:2]:
+        open_cached(each, "folder", build, {}, rewrites=REWRITES["ort-tensorrt"])
+    (path,) = Path(str(request_.cache_dir)).glob(f"models-*/{name}")
+    path.write_bytes(b"1")
+    asked[1].cache_memo.settle()
+    open_cached(asked[2], "folder", build, {}, rewrites=REWRITES["ort-tensorrt"])
+    assert state(asked[2]) == ("reused" if kept else "built")

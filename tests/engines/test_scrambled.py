@@ -104,6 +104,26 @@ def test_any_scrambled_byte_gives_the_right_answer(
             assert model.answer() == (True, "reused")
 
 
+def test_what_is_scrambled_while_it_is_in_use_gives_the_right_answer_next_time(
+    compiled: Callable[[str, str], Compiled], runtime: str
+) -> None:
+    model = compiled(runtime, INTEGERS[runtime])
+    for at in range(len(model.files())):
+        request = replace(model.request, cache_memo=CacheMemo())
+        session = model.engine.load(request)
+        path = model.files()[at]
+        raw = bytearray(path.read_bytes())
+        raw[len(raw) // 2] ^= 0x40
+        damaged = path.with_name("damaged")
+        damaged.write_bytes(raw)
+        damaged.replace(path)  # the session keeps the file that it has mapped
+        session.close()
+        request.cache_memo.settle()
+        assert model.files() == []
+        assert model.answer() == (True, "built")
+        assert model.answer() == (True, "reused")
+
+
 def test_believed_a_scrambled_model_would_be_wrong_or_refused(
     compiled: Callable[[str, str], Compiled], runtime: str
 ) -> None:
