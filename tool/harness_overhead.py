@@ -271,8 +271,14 @@ class Ours:
         self._bench = bench
         self._session = resolve(ENGINES[bench.request.engine_id]).load(bench.request)
         self._step, self.buffers = self._session.step(), self._session.inputs()
-        clock = time.perf_counter_ns
-        self.warm = warm_up(self._step, self.buffers, bench.samples, bench.timing, clock)
+        self.warm = warm_up(
+            self._step,
+            self.buffers,
+            self._session.outputs(),
+            bench.samples,
+            bench.timing,
+            time.perf_counter_ns,
+        )
 
     def rate(self, seconds: float) -> float:
         loop = run_timed(
@@ -298,7 +304,7 @@ def pairs_here(bench: Bench) -> dict[str, Any]:
     """Run blocks of npumark's loop and of the bare one in turn, in this process."""
     ours = Ours(bench)
     buffers, call = BARE[bench.request.engine_id](bench.request)
-    warm_up(call, buffers, bench.samples, bench.timing, time.perf_counter_ns)
+    warm_up(call, buffers, (), bench.samples, bench.timing, time.perf_counter_ns)
     block = max(BLOCK_S, 3 * ours.warm.fastest_ns / 1e9)
     pairs = []
     for i in range(max(2, round(10 * bench.seconds / block) // 2 * 2)):

@@ -73,7 +73,8 @@ class Session(ABC):
     ``inputs`` returns host arrays that stay the same for the session's life: writing into one
     sets what the next ``step`` computes on. ``outputs`` returns a sequence that stays the same,
     whose items are host arrays of the latest call's results: filled in place, or, where a
-    runtime makes new ones at every call, replaced by views of those (never by copies).
+    runtime makes new ones at every call, replaced by views of those (never by copies). They are
+    plain ``numpy.ndarray``, no subclass; one element of each is read in the timed region.
     ``step`` returns the callable of the timed loop: it must not return before the outputs can
     be read.
     """

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from npumark.gates.accumulate import Accumulator
 from npumark.worker.protocol import TimedCheck
-from npumark.worker.timed_loop import Check, Sample, Step
+from npumark.worker.timed_loop import Check, Sample, Step, require_arrays
 
 Array = npt.NDArray[Any]
 
@@ -36,7 +36,8 @@ def run_accuracy(
 
     A timed output passes where it is bit-identical to the untimed one of the same input, or,
     from an engine that declares itself nondeterministic, finite and at least ``min_snr_db``
-    above the difference. Without a single check nothing is passed.
+    above the difference. Without a single check nothing is passed. Raises EngineError where an
+    output is no plain array.
     """
     by_sample: dict[int, list[Check]] = {}
     for check in checks:
@@ -46,6 +47,7 @@ def run_accuracy(
         for buffer, source in zip(buffers, sample, strict=True):
             buffer[...] = source
         step()
+        require_arrays(outputs)
         accumulator.add(i, outputs if shown is None else shown)
         verdicts += (compare(check.outputs, outputs) for check in by_sample.get(i, ()))
     identical = bool(verdicts) and all(v.identical for v in verdicts)

@@ -64,7 +64,7 @@ def measure(job: Job, began_ns: int) -> Result:
     step, buffers, outputs = session.step(), session.inputs(), session.outputs()
     _require_outputs(outputs, variant)
 
-    warm = warm_up(step, buffers, samples, job.timing, timer)
+    warm = warm_up(step, buffers, outputs, samples, job.timing, timer)
     loop = run_timed(
         step,
         buffers,

@@ -33,7 +33,7 @@ def measure_overhead(job: Job) -> Result:
     - ``bare_call``: the same of a loop that only calls the step, between two clock readings;
     - ``timer``: what reading the clock twice costs by itself;
     - ``added``: ``call`` - ``bare_call`` + ``timer``, what the harness puts into every timed
-      call: the input copy and the clock.
+      call: the input copy, the reading of one element of every output and the clock.
 
     Loop and bare loop alternate; each figure is the median of the rounds.
     """

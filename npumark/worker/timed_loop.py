@@ -1,4 +1,10 @@
-"""The timed loop: one call after another, each copying its input into the bound buffer.
+"""The timed loop: one call after another, each copying its input into the bound buffer and
+reading one element of every output.
+
+The reading makes an engine that computes when it is looked at compute in time: what a call has
+left to do is paid for in that call. It goes through the engine's own sequence of outputs and by
+NumPy's own ``ndarray.item``, which reads memory and refuses whatever is no array; it costs about
+0.1 µs an output.
 
 Pure of engines and of the system clock: it takes a step, the bound buffers, the samples and a
 clock. Nothing is allocated, logged or slept for between two calls, garbage collection is off,
@@ -19,6 +25,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from npumark.errors import EngineError
 from npumark.gates.draw import Reservoir
 from npumark.worker.protocol import TimingOptions
 
@@ -27,6 +34,8 @@ Durations = npt.NDArray[np.int64]
 Clock = Callable[[], int]
 Step = Callable[[], object]
 Sample = tuple[Array, ...]
+
+_READ = np.ndarray.item
 
 _BLOCK = 1 << 20
 """Durations are allocated in blocks of at most this many: a loop may outgrow its estimate."""
@@ -73,25 +82,30 @@ def timer_overhead_ns(clock: Clock) -> int:
 def warm_up(
     step: Step,
     buffers: Sequence[Array],
+    outputs: Sequence[Array],
     samples: Sequence[Sample],
     timing: TimingOptions,
     clock: Clock,
 ) -> WarmUp:
-    """Call ``step`` untimed until steady or capped.
+    """Call ``step`` untimed, as the timed loop does, until steady or capped.
 
     Steady: the sample standard deviation of the last ``warmup_steady_window`` durations is
     within ``warmup_steady_cv`` of their mean. The cap is ``warmup_max_s``, looked at between
     two calls, and never below ``warmup_min_calls`` calls.
     """
     feeds = _feeds(buffers, samples)
+    require_arrays(outputs)
     window = timing.warmup_steady_window
     durations: list[int] = []
+    read = _READ
     total, cap, steady = 0, timing.warmup_max_s * 1e9, False
     while not steady:
         start = clock()
         for buffer, source in feeds[len(durations) % len(feeds)]:
             buffer[...] = source
         step()
+        for output in outputs:
+            read(output, -1)
         durations.append(clock() - start)
         total += durations[-1]
         if len(durations) < timing.warmup_min_calls:
@@ -120,9 +134,11 @@ def run_timed(
     """Time calls until their durations sum to ``loop_s`` and there are ``min_iterations``.
 
     The samples are cycled in order, so that no two calls in a row compute on the same input.
-    ``fastest_ns`` (of the warm-up) only sizes the first block of durations.
+    ``fastest_ns`` (of the warm-up) only sizes the first block of durations. Raises EngineError
+    where an output is no plain array.
     """
     feeds = _feeds(buffers, samples)
+    require_arrays(outputs)
     cycle = len(feeds)
     slots = [tuple(np.empty_like(o) for o in outputs) for _ in range(timing.timed_checks)]
     kept: dict[int, int] = {}
@@ -131,7 +147,8 @@ def run_timed(
     size = min(_BLOCK, max(least, 2 * -(-limit // fastest_ns)))
     blocks: list[Durations] = []
     elapsed, count, done = 0, 0, False
-    with _gc_off():
+    read = _READ
+    with _gc_off(), _plain(outputs):
         began = clock()
         while not done:
             block = np.full(size, -1, dtype=np.int64)
@@ -144,10 +161,13 @@ def run_timed(
                 for buffer, source in feed:
                     buffer[...] = source
                 step()
+                for output in outputs:
+                    read(output, -1)
                 duration = clock() - start
                 block[i] = duration
                 elapsed += duration
                 if count + i == take:
+                    require_arrays(outputs)
                     for into, output in zip(slots[slot], outputs, strict=True):
                         into[...] = output
                     kept[slot] = take
@@ -160,6 +180,19 @@ def run_timed(
         wall = clock() - began
     checks = (Check(i, i % cycle, slots[slot]) for slot, i in kept.items())
     return Loop(np.concatenate(blocks), tuple(sorted(checks, key=lambda c: c.iteration)), wall)
+
+
+def require_arrays(outputs: Sequence[object]) -> None:
+    """Raise EngineError where an output is anything but a NumPy array that holds an element.
+
+    A subclass counts as another thing: it may compute when it is copied, and not before.
+    """
+    for i, output in enumerate(outputs):
+        if type(output) is not np.ndarray:
+            kind = f"{type(output).__module__}.{type(output).__qualname__}"
+            raise EngineError(f"output {i} is a {kind}; an engine's outputs must be numpy.ndarray")
+        if not output.size:
+            raise EngineError(f"output {i} holds no element")
 
 
 def _feeds(
@@ -176,6 +209,16 @@ def _feeds(
                 )
         feeds.append(tuple(zip(buffers, sample, strict=True)))
     return feeds
+
+
+@contextmanager
+def _plain(outputs: Sequence[object]) -> Iterator[None]:
+    """Say what is wrong with outputs that could not be read."""
+    try:
+        yield
+    except TypeError:
+        require_arrays(outputs)
+        raise
 
 
 @contextmanager

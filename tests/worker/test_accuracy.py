@@ -3,6 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from npumark.errors import EngineError
 from npumark.gates.metrics import accumulator
 from npumark.pack.manifest import TensorSpec
 from npumark.worker.accuracy import compare, run_accuracy
@@ -97,3 +98,17 @@ def test_the_judge_sees_the_stored_layout(perm: tuple[int, ...], snr_db: float |
     )
     assert found.passed, "timed outputs are compared as the engine left them"
     assert judge.result()[0]["snr_db"] == snr_db
+
+
+def test_an_output_that_turns_out_to_be_no_array_is_refused() -> None:
+    with pytest.raises(EngineError, match="output 0 is a builtins"):
+        run_accuracy(
+            lambda: None,
+            [np.zeros(4)],
+            [(1.0,)],  # type: ignore[list-item]
+            SAMPLES,
+            accumulator("chain", [REFERENCES], [], {}),
+            [],
+            nondeterministic=False,
+            min_snr_db=60.0,
+        )

@@ -1,17 +1,20 @@
 from __future__ import annotations
 
 import gc
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from npumark.errors import EngineError
 from npumark.gates.draw import drawn
 from npumark.worker import timed_loop
 from npumark.worker.protocol import TimingOptions
-from npumark.worker.timed_loop import run_timed, timer_overhead_ns, warm_up
+from npumark.worker.timed_loop import require_arrays, run_timed, timer_overhead_ns, warm_up
 
 
 class FakeEngine:
@@ -174,7 +177,7 @@ def test_an_input_that_would_be_cast_inside_the_timed_region_is_refused(
 ) -> None:
     engine = FakeEngine([1])
     with pytest.raises(ValueError, match="does not fit"):
-        warm_up(engine.step, [engine.buffer], [(sample,)], timing, engine.clock)
+        warm_up(engine.step, [engine.buffer], [engine.output], [(sample,)], timing, engine.clock)
 
 
 def test_warm_up_ends_when_steady_and_tells_the_first_call_apart(timing: TimingOptions) -> None:
@@ -182,6 +185,7 @@ def test_warm_up_ends_when_steady_and_tells_the_first_call_apart(timing: TimingO
     warm = warm_up(
         engine.step,
         [engine.buffer],
+        [engine.output],
         [(np.zeros(3),)],
         replace(timing, warmup_max_s=10),
         engine.clock,
@@ -195,7 +199,9 @@ def test_warm_up_ends_when_steady_and_tells_the_first_call_apart(timing: TimingO
 
 def test_warm_up_that_never_settles_is_capped_and_says_so(timing: TimingOptions) -> None:
     engine = FakeEngine([1_000_000, 2_000_000])
-    warm = warm_up(engine.step, [engine.buffer], [(np.zeros(3),)], timing, engine.clock)
+    warm = warm_up(
+        engine.step, [engine.buffer], [engine.output], [(np.zeros(3),)], timing, engine.clock
+    )
     assert not warm.steady
     assert warm.total_ns >= timing.warmup_max_s * 1e9
     assert warm.total_ns - 2_000_000 < timing.warmup_max_s * 1e9
@@ -203,7 +209,9 @@ def test_warm_up_that_never_settles_is_capped_and_says_so(timing: TimingOptions)
 
 def test_warm_up_makes_its_least_calls_even_past_the_cap(timing: TimingOptions) -> None:
     engine = FakeEngine([50_000_000, 90_000_000, 20_000_000])
-    warm = warm_up(engine.step, [engine.buffer], [(np.zeros(3),)], timing, engine.clock)
+    warm = warm_up(
+        engine.step, [engine.buffer], [engine.output], [(np.zeros(3),)], timing, engine.clock
+    )
     assert warm.calls == timing.warmup_min_calls
 
 
@@ -247,3 +255,84 @@ def test_outputs_that_each_call_replaces_are_copied_as_they_are_then(
     )
     assert len(loop.checks) == timing.timed_checks
     assert all((c.outputs[0] == 2.0 * c.sample).all() for c in loop.checks)
+
+
+class Lazy(Sequence[np.ndarray]):
+    """Outputs that are computed when they are looked at, for ``cost`` ns of the engine's clock."""
+
+    def __init__(self, engine: FakeEngine, cost: int) -> None:
+        self.engine, self.cost, self.due = engine, cost, False
+
+    def call(self) -> None:
+        self.engine.step()
+        self.due = True
+
+    def __len__(self) -> int:
+        return 1
+
+    def __getitem__(self, index: Any) -> Any:
+        if index:
+            raise IndexError(index)
+        if self.due:
+            self.engine.now += self.cost
+            self.due = False
+        return self.engine.output
+
+
+def test_what_is_computed_when_it_is_looked_at_is_paid_for_in_the_call(
+    timing: TimingOptions,
+) -> None:
+    engine = FakeEngine([1_000])
+    outputs = Lazy(engine, 10_000_000)
+    common: Any = ([engine.buffer], outputs, [(np.zeros(3),)], timing)
+    warm = warm_up(outputs.call, *common, clock=engine.clock)
+    assert warm.fastest_ns == 10_001_000
+    loop = run_timed(outputs.call, *common, seed=1, fastest_ns=1_000, clock=engine.clock)
+    assert set(loop.durations.tolist()) == {10_001_000}
+
+
+class Proxy(np.ndarray):
+    """An array that could compute when it is copied."""
+
+
+@pytest.mark.parametrize(
+    ("output", "why"),
+    [
+        (np.zeros(3).view(Proxy), "test_timed_loop.Proxy"),
+        ([0.0], "builtins.list"),
+        (None, "builtins.NoneType"),
+        (np.zeros((0, 3)), "no element"),
+    ],
+)
+def test_an_output_that_is_no_plain_array_is_refused(
+    output: Any, why: str, timing: TimingOptions
+) -> None:
+    engine = FakeEngine([1_000_000])
+    common: Any = ([engine.buffer], [output], [(np.zeros(3),)], timing)
+    with pytest.raises(EngineError, match=why):
+        warm_up(engine.step, *common, clock=engine.clock)
+    with pytest.raises(EngineError, match=why):
+        run_timed(engine.step, *common, seed=1, fastest_ns=1_000, clock=engine.clock)
+    require_arrays([engine.output])
+
+
+def test_an_array_that_turns_into_something_else_later_has_no_figure(
+    timing: TimingOptions,
+) -> None:
+    engine, outputs = FakeEngine([1_000_000]), [np.zeros(3)]
+
+    def step() -> None:
+        engine.step()
+        outputs[0] = [0.0]  # type: ignore[call-overload]
+
+    with pytest.raises(EngineError, match=r"output 0 is a builtins\.list"):
+        run_timed(
+            step,
+            [engine.buffer],
+            outputs,
+            [(np.zeros(3),)],
+            timing,
+            seed=1,
+            fastest_ns=1_000,
+            clock=engine.clock,
+        )
