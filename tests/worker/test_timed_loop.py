@@ -284,7 +284,7 @@ def test_what_is_computed_when_it_is_looked_at_is_paid_for_in_the_call(
 ) -> None:
     engine = FakeEngine([1_000])
     outputs = Lazy(engine, 10_000_000)
-    common: Any = ([engine.buffer], outputs, [(np.zeros(3),)], timing)
+    common: tuple[Any, Any, Any, Any] = ([engine.buffer], outputs, [(np.zeros(3),)], timing)
     warm = warm_up(outputs.call, *common, clock=engine.clock)
     assert warm.fastest_ns == 10_001_000
     loop = run_timed(outputs.call, *common, seed=1, fastest_ns=1_000, clock=engine.clock)
@@ -308,7 +308,7 @@ def test_an_output_that_is_no_plain_array_is_refused(
     output: Any, why: str, timing: TimingOptions
 ) -> None:
     engine = FakeEngine([1_000_000])
-    common: Any = ([engine.buffer], [output], [(np.zeros(3),)], timing)
+    common: tuple[Any, Any, Any, Any] = ([engine.buffer], [output], [(np.zeros(3),)], timing)
     with pytest.raises(EngineError, match=why):
         warm_up(engine.step, *common, clock=engine.clock)
     with pytest.raises(EngineError, match=why):
