@@ -4,10 +4,11 @@
     python tool/scramble_cache.py --engine ort-qnn-npu the QNN emulator (its environment installed)
 
 For each byte of each file, the sidecar too, the changed model must not be believed. At every
-``--load-every``-th byte, after cutting at ``--cuts`` lengths, with the sidecar of another version
-and with the model of another graph that has the same names of tensors, a worker then loads the
-entry as a run would: it must answer so that the gate passes and leave a model that the next one
-loads. The exit status is 1 where anything was believed that was changed, or answered wrong.
+``--load-every``-th byte, changed before a session and once more while one lives, after cutting
+at ``--cuts`` lengths, with the sidecar of another version and with the model of another graph
+that has the same names of tensors, a worker then loads the entry as a run would: it must answer
+so that the gate passes and leave a model that the next one loads. The exit status is 1 where
+anything was believed that was changed, or answered wrong.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from npumark.engines.model_cache import ModelCache  # noqa: E402
+from npumark.engines.model_cache import ModelCache, Recipe  # noqa: E402
 from npumark.engines.model_sidecar import SCHEMA, SIDECAR, read_sidecar  # noqa: E402
 from npumark.gates.judge import judge  # noqa: E402
 from npumark.orchestrator.discover import Found  # noqa: E402
@@ -202,10 +203,31 @@ def _bytes(bench: Bench, args: argparse.Namespace, name: str, count: Count) -> N
         if place % args.load_every == 0:
             count.loaded(f"{name}, byte {place}", bench.load(args.variant), "rebuilt")
             count.loaded(f"{name} after byte {place}", bench.load(args.variant), "reused")
+            _in_use(bench, args, name, place, count)
             path = _files(folder)[name]
             good = path.read_bytes()
         else:
             _write(path, place, good[place])
+
+
+def _in_use(bench: Bench, args: argparse.Namespace, name: str, place: int, count: Count) -> None:
+    """Change a byte while a session of the model lives, and end that: it must not be sealed."""
+    folder = bench.cache(args.variant)
+    cache = ModelCache(folder, settings=read_sidecar(folder / SIDECAR).settings)
+    cache.open(Recipe(lambda _: None))
+    path = _files(folder)[name]
+    good = path.read_bytes()
+    if not cache.reused or place >= len(good):
+        return
+    _write(path, place, good[place] ^ (1 + place % 255))
+    count.seen["bytes changed in use"] += 1
+    cache.settle()
+    # The sidecar says again what it said; a model that it does not fit is gone.
+    due = "reused" if name == SIDECAR else "built"
+    sealed = (folder / SIDECAR).exists()
+    if sealed != (due == "reused"):
+        count.wrong.append(f"{name}, byte {place}, in use: {'sealed' if sealed else 'lost'}")
+    count.loaded(f"{name} after byte {place}, in use", bench.load(args.variant), due)
 
 
 def _write(path: Path, place: int, value: int) -> None:

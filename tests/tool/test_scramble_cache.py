@@ -69,6 +69,8 @@ def test_every_byte_is_counted_and_none_is_believed(
     assert f"{size} bytes changed" in told
     loads = next(line.split()[0] for line in told.splitlines() if line.endswith(" loads"))
     assert f"  {loads} right answers" in told
+    counted = [line.split()[0] for line in told.splitlines() if line.endswith(" changed in use")]
+    assert int(counted[-1]) >= 4
     assert "0 believed or answered wrong" in told
     assert read_sidecar(tmp_path / "int8" / SIDECAR).entry == "int8"
 
@@ -95,3 +97,14 @@ def test_a_wrong_answer_is_named(
     monkeypatch.setattr(Bench, "load", lambda self, v: (False, load(self, v)[1]))
     assert tool.scramble(Bench(tmp_path), options(every=50)) == 1
     assert "first load of int8: wrong, built (due: built)" in capsys.readouterr().out
+
+
+def test_a_model_that_is_sealed_although_it_changed_in_use_is_named(
+    tool: ModuleType,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(ModelCache, "settle", lambda self: self._seal())
+    assert tool.scramble(Bench(tmp_path), options()) == 1
+    assert "a.blob, byte 0, in use: sealed" in capsys.readouterr().out
