@@ -186,6 +186,10 @@ class _Context:
         versions = self._wheels.versions()
         if self._plugin is not None and self._plugin.version:
             versions[self._plugin.package] = self._plugin.version
+        # Windows replaces its providers by itself: the record says which one it was.
+        for fact in ("certification", "ready_state"):
+            if self._plugin is not None and fact in self._plugin.details:
+                versions[f"{self._plugin.package} {fact}"] = self._plugin.details[fact]
         info = EngineInfo(
             id=name,
             available=why is None,

@@ -97,6 +97,7 @@ def _describe(provider: Any, row: Provider) -> Plugin:
         "source": "windows-ml",
         "package_family_name": str(provider.package_family_name),
         "certification": str(getattr(provider.certification, "name", provider.certification)),
+        "ready_state": state,
     }
     package = details["package_family_name"] or "windowsml"
     version = str(provider.version) or None

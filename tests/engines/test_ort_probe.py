@@ -141,6 +141,19 @@ def test_windows_ml_that_does_not_answer_costs_one_line(
     assert bench.probe("ort-cpu")["ort-cpu"].available
 
 
+def test_a_provider_that_windows_delivers_is_recorded_with_its_certification(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    details = {"source": "windows-ml", "certification": "Certified", "ready_state": "Ready"}
+    offer = Plugin(row("ort-vitisai"), "Maker.VitisAI_8wekyb", "1.8.63.0", None, "gone", details)
+    bench.install(FakeOrt((CPU,)))
+    monkeypatch.setattr(ort_probe, "offered", lambda wanted: (offer,))
+    versions = bench.probe()["ort-vitisai-npu"].versions
+    assert versions["Maker.VitisAI_8wekyb"] == "1.8.63.0"
+    assert versions["Maker.VitisAI_8wekyb certification"] == "Certified"
+    assert versions["Maker.VitisAI_8wekyb ready_state"] == "Ready"
+
+
 def test_windows_ml_is_asked_only_for_what_no_package_brings(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:

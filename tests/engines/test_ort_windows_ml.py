@@ -87,7 +87,12 @@ def test_a_provider_that_windows_installed_is_used(catalogue: Offers, tmp_path: 
     assert plugin.library == str(library)
     assert plugin.fault is None
     assert plugin.version == "1.8.63.0"
-    assert plugin.details["source"] == "windows-ml"
+    assert plugin.details == {
+        "source": "windows-ml",
+        "package_family_name": "Maker.QNNExecutionProvider_8wekyb",
+        "certification": "Ready",
+        "ready_state": "NotReady",
+    }
 
 
 def test_what_windows_did_not_install_is_not_downloaded(catalogue: Offers) -> None:
