@@ -15,6 +15,7 @@ from npumark.orchestrator.interrupts import Interrupts
 from npumark.orchestrator.lists import load_known_crashes, load_ladder
 from npumark.orchestrator.plan import Estimate, Host, estimate, files_read, make_plan
 from npumark.orchestrator.request import RunRequest
+from npumark.orchestrator.select import left_out, named_engines, told_left_out
 from npumark.orchestrator.survey import Survey, probe_all
 from npumark.pack import store
 from npumark.pack.manifest import Manifest, load_manifest
@@ -23,6 +24,7 @@ from npumark.pack.progress import Progress
 from npumark.pack.verify import EnsureResult, ensure
 from npumark.policy import Policy
 from npumark.score.planned import Planned
+from npumark.worker.protocol import EngineInfo
 
 Tell = Callable[[Event], None]
 
@@ -58,7 +60,7 @@ def prepare(
     manifest = manifest_of(request)
     tell(Stage("discover", "Looking for engines"))
     found = probe_all(request.virtual, policy, interrupts, marker)
-    tell_failed(found, tell)
+    tell_failed(found, tell, request)
     plan = make_plan(
         manifest,
         found.infos,
@@ -68,16 +70,29 @@ def prepare(
         known_crashes=load_known_crashes(),
         host=Host(sys.platform, sensors.available_memory()),
     )
+    # Only now: where nothing is left to measure, the refusal has told of each.
+    for sentence in told_left_out(_left_out(found, request)):
+        tell(Note(sentence))
     projected = estimate(plan, manifest, policy, quick=request.quick)
     tell(PlanMade(plan, projected.seconds[0]))
     return Prepared(request, policy, manifest, found, plan, projected)
 
 
-def tell_failed(found: Survey, tell: Tell) -> None:
-    """Tell which runtimes are here and broke: what follows is measured without them."""
-    for name, reason in found.failed.items():
+def tell_failed(found: Survey, tell: Tell, request: RunRequest) -> None:
+    """Tell which runtimes are here and broke, where all engines are meant or some of theirs:
+    what follows is measured without them.
+
+    Raises UsageError where the request names an engine that there is none of.
+    """
+    meant = {e.id for e in named_engines(found.infos, request.engines)}
+    meant -= {e.id for e in _left_out(found, request)}
+    for name, reason in found.failed_of(meant).items():
         title = RUNTIME_TITLES.get(name, name)
         tell(Note(f"{title} could not be loaded, and is left out: {reason}"))
+
+
+def _left_out(found: Survey, request: RunRequest) -> tuple[EngineInfo, ...]:
+    return left_out(found.infos, request.engines, include_emulated=request.include_emulated)
 
 
 def manifest_of(request: RunRequest) -> Manifest:

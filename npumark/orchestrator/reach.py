@@ -61,6 +61,15 @@ def environment_for(engine: EngineInfo) -> str | None:
     return found[1] if found else None
 
 
+def needs_of(engine_id: str) -> str:
+    """Return what else than its packages an engine needs (a driver, a card), empty where that is
+    nothing or it runs on the CPU."""
+    row = row_of(engine_id)
+    if row is None or ("CPU" in row.roles and row.engine_id("CPU") == engine_id):
+        return ""
+    return row.needs
+
+
 def unreached(processors: Iterable[Processor], owner: dict[str, str]) -> tuple[Processor, ...]:
     """Return the processors that no available engine drives."""
     return tuple(p for p in processors if p.id not in owner.values())

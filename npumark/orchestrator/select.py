@@ -8,43 +8,80 @@ from difflib import get_close_matches
 
 from npumark.engines import catalogue
 from npumark.errors import NothingToMeasure, UsageError
-from npumark.orchestrator.reach import row_of
+from npumark.orchestrator.reach import needs_of, row_of
 from npumark.pack.manifest import Manifest, Workload
+from npumark.score.planned import derived_format
 from npumark.worker.protocol import EngineInfo
 
 _CHOOSERS = frozenset({"auto", "multi", "hetero", "batch"})
 """Devices of OpenVINO's that stand for a choice among others."""
 
 _INSTALL = re.compile(r"`npumark engines install [a-z0-9-]+`")
+_NEXT_STEP = re.compile(r"`|\b(needs?|installs?|reinstall|move|update)\b|--include-emulated")
+"""In a reason: it says itself what would help."""
 
 
 def select_engines(
     engines: Sequence[EngineInfo], wanted: Sequence[str] | None, *, include_emulated: bool
 ) -> tuple[EngineInfo, ...]:
     """Return the engines to measure: by id, by provider (``ort-qnn``) or by runtime for all of
-    its devices.
+    its devices. What else was named and cannot be measured here, ``left_out`` tells.
 
     Raises UsageError for a name that no engine has or that pairs a runtime with a device it
-    does not drive, NothingToMeasure where one named by its id, or all there are, cannot be
-    measured here.
+    does not drive, NothingToMeasure where nothing is left to measure.
     """
-
-    def usable(engine: EngineInfo) -> bool:
-        asked = include_emulated or not (engine.emulated or _virtual_guest(engine))
-        return engine.available and asked
-
-    if wanted is not None:
-        picked = [e for name in wanted for e in _named(name, engines)]
-        exact = {e.id for name in wanted for e in _named(name, engines) if e.id == name}
-        engines = [e for e in engines if e in picked]
-    else:
-        exact = set()
-    refused = [e for e in engines if e.id in exact and not usable(e)]
-    found = tuple(e for e in engines if usable(e))
-    if refused or not found:
-        why = refused or engines
-        raise NothingToMeasure(_why_none(why), _remedy(why))
+    engines = named_engines(engines, wanted)
+    found = tuple(e for e in engines if _usable(e, include_emulated=include_emulated))
+    if not found:
+        raise NothingToMeasure(_why_none(engines), _remedy(engines))
     return found
+
+
+def named_engines(
+    engines: Sequence[EngineInfo], wanted: Sequence[str] | None
+) -> tuple[EngineInfo, ...]:
+    """Return the engines that a request means, available or not: all where none is named.
+
+    Raises UsageError as ``select_engines`` does.
+    """
+    if wanted is None:
+        return tuple(engines)
+    picked = [e for name in wanted for e in _named(name, engines)]
+    return tuple(e for e in engines if e in picked)
+
+
+def left_out(
+    engines: Sequence[EngineInfo], wanted: Sequence[str] | None, *, include_emulated: bool
+) -> tuple[EngineInfo, ...]:
+    """Return what the names in ``wanted`` that stand for nothing measurable here stand for.
+
+    Raises UsageError as ``select_engines`` does.
+    """
+    gone: dict[str, EngineInfo] = {}
+    for name in wanted or ():
+        meant = _named(name, engines)
+        if not any(_usable(e, include_emulated=include_emulated) for e in meant):
+            gone |= {e.id: e for e in meant}
+    return tuple(gone.values())
+
+
+def told_left_out(gone: Sequence[EngineInfo]) -> tuple[str, ...]:
+    """Return the sentences that tell of engines which were named and are left out, with the
+    reason and what would help; engines with one reason share theirs."""
+    said = []
+    for reason, ids in _by_reason(gone).items():
+        step = _remedy([e for e in gone if e.id in ids])
+        if _NEXT_STEP.search(reason):
+            needs = _needs(ids) if _INSTALL.search(reason) else ""
+            step = f"It also needs {needs}." if needs else None
+        verb = "is" if len(ids) == 1 else "are"
+        said.append(f"{', '.join(ids)} {verb} left out: {reason}" + (f". {step}" if step else ""))
+    return tuple(said)
+
+
+def _usable(engine: EngineInfo, *, include_emulated: bool) -> bool:
+    asked = include_emulated or not (engine.emulated or _virtual_guest(engine))
+    return engine.available and asked
 
 
 def _virtual_guest(engine: EngineInfo) -> bool:
@@ -129,21 +166,37 @@ def check_variants(
     packed = [v for w in manifest.workloads.values() for v in w.variants]
     derived = [name for e in engines for name in e.derived_from]
     ids = sorted({v.id for v in packed} | set(derived))
-    families = {v.format.lower() for v in packed} | {d.split("-")[0].lower() for d in derived}
+    families = {v.format for v in packed} | {derived_format(d) for d in derived}
+    shown = [*ids, *sorted(families)]
     for name in wanted:
-        _known("variant", name.lower(), {i.lower() for i in ids} | families, ids)
+        if name.lower() not in {s.lower() for s in shown}:
+            _known("variant", name, (), shown)
 
 
 def _known(what: str, name: str, names: Iterable[str], show: Sequence[str] | None) -> None:
     """Raise UsageError unless ``name`` is known. ``show`` are the names to tell, null where they
-    are too many to."""
+    are too many to; only what can be looked up there is suggested."""
     names = set(names)
     if name in names:
         return
-    close = get_close_matches(name, sorted(names), n=1)
-    guess = f"Did you mean {close[0]}? " if close else ""
+    close = closest(name, sorted(names if show is None else show))
+    guess = f"Did you mean {close}? " if close else ""
     all_ = f"The {what}s are: {', '.join(show)}." if show else f"`npumark {what}s` lists them all."
     raise UsageError(f"there is no {what} called {name!r}", f"{guess}{all_}")
+
+
+def closest(name: str, names: Sequence[str]) -> str | None:
+    """Return the one of ``names`` that ``name`` probably means, or null: whatever its letters'
+    case, a part between hyphens (``qnn`` of ``ort-qnn-npu``), or one that is spelt alike."""
+    wanted = name.lower()
+    lowered = {n.lower(): n for n in names}
+    if wanted in lowered:
+        return lowered[wanted]
+    parts = [n for n in names if f"-{wanted}-" in f"-{n.lower()}-"]
+    if parts:
+        return parts[0]
+    close = get_close_matches(wanted, list(lowered), n=1)
+    return lowered[close[0]] if close else None
 
 
 def _there_are(engines: Sequence[EngineInfo]) -> str:
@@ -156,23 +209,38 @@ def _there_are(engines: Sequence[EngineInfo]) -> str:
 def _why_none(engines: Sequence[EngineInfo]) -> str:
     if not engines:
         return "no engine was found on this computer"
-    by_reason: dict[str, list[str]] = {}
+    reasons = "; ".join(f"{', '.join(ids)}: {why}" for why, ids in _by_reason(engines).items())
+    return f"no engine here can be measured ({reasons})"
+
+
+def _by_reason(engines: Sequence[EngineInfo]) -> dict[str, list[str]]:
+    """Return the ids of engines that cannot be measured by why: one reason is told once."""
+    found: dict[str, list[str]] = {}
     for e in engines:
         reason = e.reason or f"it is {_kind(e)} (measure it with --include-emulated)"
-        by_reason.setdefault(reason, []).append(e.id)
-    reasons = "; ".join(f"{', '.join(ids)}: {reason}" for reason, ids in by_reason.items())
-    return f"no engine here can be measured ({reasons})"
+        found.setdefault(reason, []).append(e.id)
+    return found
 
 
 def _kind(engine: EngineInfo) -> str:
     return "an emulator" if engine.emulated else "virtual"
 
 
-def _remedy(engines: Sequence[EngineInfo]) -> str:
-    """Return the one command that helps, where there is one."""
+def _remedy(engines: Sequence[EngineInfo]) -> str | None:
+    """Return the one command that helps, where there is one, and what else the engines need;
+    null where the reasons hold the next step themselves."""
     if engines and all(e.available for e in engines):
         return "--include-emulated measures it; such a run is never comparable."
     found = {m[0] for e in engines if (m := _INSTALL.search(e.reason or ""))}
     if len(found) == 1:
-        return f"{found.pop()} makes it available."
+        (command,) = found
+        needs = _needs([e.id for e in engines])
+        more = f"adds it; it also needs {needs}" if needs else "makes it available"
+        return f"{command} {more}."
+    if engines and all(_NEXT_STEP.search(e.reason or "`") for e in engines):
+        return None
     return "`npumark engines` lists every engine and why."
+
+
+def _needs(ids: Sequence[str]) -> str:
+    return "; ".join(dict.fromkeys(needs for i in ids if (needs := needs_of(i))))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -48,10 +49,14 @@ class Survey:
     def failed(self) -> dict[str, str]:
         """The runtimes that are here and broke, each with its reason; people's names are left out
         of it."""
+        return self.failed_of({f.info.id for f in self.found})
+
+    def failed_of(self, engines: Collection[str]) -> dict[str, str]:
+        """Return those of ``failed`` that one of the engines with these ids is of."""
         return {
             _broken_whole(f): redact(f.info.reason or "no reason was given")
             for f in self.found
-            if f.failed
+            if f.failed and f.info.id in engines
         }
 
     @property

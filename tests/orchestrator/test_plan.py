@@ -146,6 +146,12 @@ def test_a_variant_may_be_named_by_its_format() -> None:
     [
         (RunRequest(engines=("ort-cpv",)), "engine called 'ort-cpv'", "Did you mean ort-cpu?"),
         (RunRequest(workloads=("net-11",)), "workload called 'net-11'", "net-1"),
+        (RunRequest(variants=("int9",)), "variant called 'int9'", "Did you mean INT8? The"),
+        (
+            RunRequest(variants=("int9",)),
+            "variant called 'int9'",
+            "int8-u8s8, BF16, FP16, FP32, INT8.",
+        ),
         (RunRequest(variants=("fp23",)), "variant called 'fp23'", "The variants are: bf16, fp16"),
         (RunRequest(quick=True, all_variants=True), "contradict", "one of the two"),
         (RunRequest(ladder="default", all_variants=True), "contradict", "one of the two"),
@@ -163,7 +169,10 @@ def test_a_wrong_name_is_answered_with_the_right_ones(
 def test_an_engine_that_cannot_be_measured_is_said_to_be() -> None:
     gone = replace(NPU, available=False, reason="no driver")
     with pytest.raises(NothingToMeasure, match="no driver"):
-        plan_for((CPU, gone), RunRequest(engines=(NPU.id, CPU.id)))
+        plan_for((CPU, gone), RunRequest(engines=(NPU.id,)))
+    assert {p.engine for p in plan_for((CPU, gone), RunRequest(engines=(NPU.id, CPU.id)))} == {
+        CPU.id
+    }
     with pytest.raises(NothingToMeasure, match="no driver"):
         plan_for((gone,), RunRequest())
     with pytest.raises(NothingToMeasure, match="no engine was found"):

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from npumark.errors import NothingToMeasure, UsageError
-from npumark.orchestrator.select import select_engines
+from npumark.orchestrator.select import left_out, select_engines, told_left_out
 from npumark.worker.protocol import EngineInfo
 from tests.synthetic import engine
 
@@ -26,7 +26,8 @@ NO_GPU = gone("openvino-gpu", "OpenVINO finds no GPU here")
 ABSENT = gone("ort-dml-gpu", "not installed; run `npumark engines install directml`")
 NO_LITERT = gone("litert", "not installed; `npumark engines install litert` installs LiteRT")
 NO_VINO = gone("ort-openvino", "its environment is broken: `npumark engines install x`", "ort")
-EVERY = (NO_VINO, CPU, OPENVINO, *CARDS, EMULATED, NO_GPU, ABSENT, NO_LITERT)
+NO_GGML = gone("ort-ggml-cpu", "not installed; run `npumark engines install ggml`", "ort")
+EVERY = (NO_GGML, NO_VINO, CPU, OPENVINO, *CARDS, EMULATED, NO_GPU, ABSENT, NO_LITERT)
 
 
 def chosen(
@@ -73,12 +74,17 @@ def test_what_does_not_go_together_is_a_wrong_request(wanted: str, says: str, hi
     [
         ("openvino-gpu", "openvino-gpu: OpenVINO finds no GPU here", "lists every engine and why"),
         ("openvino-gpu-2", "OpenVINO finds no GPU here", "lists every engine"),
-        ("ort-dml-gpu", "not installed", "`npumark engines install directml` makes it available."),
-        ("ort-dml", "not installed", "`npumark engines install directml` makes it available."),
-        ("litert", "not installed", "`npumark engines install litert` makes it available."),
-        ("litert-gpu", "not installed", "`npumark engines install litert` makes it available."),
-        ("ort-openvino-npu", "its environment is broken", "install x` makes it available."),
-        ("ort-openvino", "its environment is broken", "install x` makes it available."),
+        ("ort-dml-gpu", "not installed", "directml` adds it; it also needs a Direct3D 12 driver."),
+        ("ort-dml", "not installed", "directml` adds it; it also needs a Direct3D 12 driver."),
+        ("litert", "not installed", "install litert` adds it; it also needs on Linux a Vulkan"),
+        ("litert-gpu", "not installed", "install litert` adds it; it also needs on Linux a Vulkan"),
+        (
+            "ort-openvino-npu",
+            "its environment is broken",
+            "install x` adds it; it also needs Intel's",
+        ),
+        ("ort-openvino", "its environment is broken", "install x` adds it; it also needs Intel's"),
+        ("ort-ggml-cpu", "not installed", "`npumark engines install ggml` makes it available."),
         ("ort-qnn-npu", "it is an emulator", "--include-emulated measures it"),
         ("ort-qnn", "it is an emulator", "--include-emulated measures it"),
     ],
@@ -93,11 +99,46 @@ def test_what_is_known_and_not_here_is_nothing_to_measure(
     assert caught.value.exit_code == 3
 
 
-def test_one_that_is_not_here_among_others_is_told_where_it_was_named() -> None:
-    with pytest.raises(NothingToMeasure, match="finds no GPU"):
-        chosen("ort-cpu", "openvino-gpu")
+def test_one_that_is_not_here_does_not_stop_the_others_and_is_told() -> None:
+    def told(*wanted: str, emulated: bool = False) -> tuple[str, ...]:
+        return told_left_out(left_out(EVERY, wanted, include_emulated=emulated))
+
+    named = ("ort-cpu", "openvino-gpu", "litert-gpu", "ort-qnn-npu", "ort-dml")
+    assert chosen(*named) == ["ort-cpu"]
+    assert told(*named) == (
+        (
+            "openvino-gpu is left out: OpenVINO finds no GPU here. `npumark engines` lists every "
+            "engine and why."
+        ),
+        (
+            f"litert is left out: {NO_LITERT.reason}. It also needs on Linux a Vulkan driver for the "
+            "GPU; for an NPU its maker's runtime."
+        ),
+        "ort-qnn-npu is left out: it is an emulator (measure it with --include-emulated)",
+        f"ort-dml-gpu is left out: {ABSENT.reason}. It also needs a Direct3D 12 driver.",
+    )
+    assert told("ort-cpu", "ort-ggml") == (f"ort-ggml-cpu is left out: {NO_GGML.reason}",)
+    assert told("ort-qnn-npu", "ort-cpu", emulated=True) == ()
     # A runtime stands for those of its devices that work.
     assert chosen("openvino") == ["openvino-cpu"]
+    assert told("openvino") == ()
+
+
+def test_a_reason_that_holds_the_next_step_gets_no_other() -> None:
+    helps = gone("openvino-npu", "OpenVINO finds no NPU here; it needs Intel's driver")
+    with pytest.raises(NothingToMeasure) as caught:
+        chosen("openvino-npu", among=(CPU, helps))
+    assert caught.value.hint is None
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [("qnn", "ort-qnn-npu"), ("QNN", "ort-qnn-npu"), ("ORT-CPU", "ort-cpu"), ("cuda", CARDS[0].id)],
+)
+def test_a_part_of_a_name_suggests_the_whole(name: str, meant: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        chosen(name)
+    assert (caught.value.hint or "").startswith(f"Did you mean {meant}? ")
 
 
 def test_emulated_engines_wait_to_be_asked_for_and_so_does_anothers_virtual_one() -> None:

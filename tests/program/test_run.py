@@ -440,6 +440,27 @@ def test_a_runtime_that_broke_is_told_and_recorded(
     assert any(isinstance(e, Note) for e in bench.events[:started])
 
 
+def test_a_runtime_that_broke_is_no_news_where_others_are_named(
+    bench: Any, make_card: Card, monkeypatch: pytest.MonkeyPatch
+) -> None:
+
+    def runtimes(virtual: Path | None) -> Any:
+        usable, refused = known_runtimes(virtual)
+        return (*usable, Runtime("mlx", "npumark.no_such_module:Engine")), refused
+
+    monkeypatch.setattr("npumark.orchestrator.survey.runtimes", runtimes)
+    request: dict[str, Any] = {"workloads": (NET,), "variants": ("fp32",)}
+
+    def notes(*engines: str) -> list[str]:
+        out = bench.run(make_card(), engines=engines, **request)
+        assert out.exit_code == 0
+        return [e.text for e in bench.events if isinstance(e, Note)]
+
+    assert notes("virtual-cpu") == []
+    (told,) = notes("virtual-cpu", "mlx")
+    assert told.startswith("mlx-gpu, mlx-cpu are left out: ")
+
+
 def test_a_chain_beside_the_score_cannot_leave_a_run_without_one(
     bench: Any, make_card: Card
 ) -> None:
