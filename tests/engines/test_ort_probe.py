@@ -147,7 +147,7 @@ def test_a_provider_that_windows_delivers_is_recorded_with_its_certification(
     details = {"source": "windows-ml", "certification": "Certified", "ready_state": "Ready"}
     offer = Plugin(row("ort-vitisai"), "Maker.VitisAI_8wekyb", "1.8.63.0", None, "gone", details)
     bench.install(FakeOrt((CPU,)))
-    monkeypatch.setattr(ort_probe, "offered", lambda wanted: (offer,))
+    monkeypatch.setattr(ort_probe, "offered", lambda _: (offer,))
     versions = bench.probe()["ort-vitisai-npu"].versions
     assert versions["Maker.VitisAI_8wekyb"] == "1.8.63.0"
     assert versions["Maker.VitisAI_8wekyb certification"] == "Certified"
