@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from npumark.engines.catalogue import PROVIDERS, Provider
+from npumark.engines.library_files import damage
 from npumark.engines.one_node import SHAPE, one_node_model
 from npumark.engines.ort_devices import Device, listed_devices, named_devices
 from npumark.engines.ort_options import provider_options
@@ -110,7 +111,7 @@ def _devices(
 ) -> list[Device]:
     """Return the provider's devices. Raises EngineError with the reason where it has none."""
     if fault is not None:
-        raise EngineError(fault)
+        raise EngineError(damage(row.packages, row.environment) or fault)
     if row.id == "ort-cpu":
         return named_devices(row, onnxruntime, None)
     found = listed_devices(row, devices, plugin)
@@ -119,6 +120,8 @@ def _devices(
     if row.provider_name in listed:
         return named_devices(row, onnxruntime, plugin)
     if plugin is not None:
+        if broken := damage(row.packages, row.environment):
+            raise EngineError(broken)
         raise EngineError(f"the package {plugin.package} finds no device here{_needs(row)}")
     raise EngineError(_how_to_get(row))
 
@@ -178,6 +181,8 @@ class _Context:
         try:
             try_one_node(row, device)
         except Exception as fault:  # noqa: BLE001 - a device that fails is reported, not raised
+            if broken := damage(row.packages, row.environment):
+                return broken
             text = f"a one-node model fails: {fault}{_needs(row)}"
             return " ".join(text.split())[:400]
         return None

@@ -17,6 +17,7 @@ from typing import Any
 from npumark.engines import vitisai_report
 from npumark.engines.base import LoadRequest
 from npumark.engines.catalogue import Provider, provider
+from npumark.engines.library_files import damage
 from npumark.engines.ort_context import open_cached
 from npumark.engines.ort_options import provider_options, session_config
 from npumark.engines.ort_plugins import Plugin, installed_plugins, register, third_party
@@ -203,7 +204,13 @@ def create(
                 f"{row.title} leaves a part of this graph to the CPU, which it may not"
             ) from fault
         raise
-    require_provider(session, row, str(device.get("route", "name")))
+    try:
+        require_provider(session, row, str(device.get("route", "name")))
+    except WrongDevice as fault:
+        broken = damage(row.packages, row.environment)
+        if broken is None:
+            raise
+        raise EngineError(f"{row.title}: {broken}") from fault
     return session
 
 

@@ -748,3 +748,24 @@ def test_shadowed_builds_leave_the_cpu_only(bench: Bench, monkeypatch: Any) -> N
         assert not infos[name].available
         assert "overwrite each other" in str(infos[name].reason)
         assert "onnxruntime-gpu is imported" in str(infos[name].reason)
+
+
+def test_a_damaged_library_is_told_instead_of_the_driver(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken = "libQnnHtp.so of the package onnxruntime-qnn is damaged (it is empty); reinstall it"
+    backend = type("Module", (), {"get_qnn_htp_path": staticmethod(lambda: __file__)})
+    monkeypatch.setitem(sys.modules, "onnxruntime_qnn", backend)
+    runtime = bench.install(FakeOrt(brings={"QNNExecutionProvider": (qnn("CPU"),)}))
+    bench.add(row("ort-qnn"))
+    good = bench.probe("ort-qnn")["ort-qnn-npu"]
+    assert good.available
+    for module in (ort_session, ort_probe):
+        monkeypatch.setattr(module, "damage", lambda *_: broken)
+    # A library that fails nothing is not looked at.
+    assert bench.probe("ort-qnn")["ort-qnn-npu"].available
+    runtime.takes["QNNExecutionProvider"] = 0
+    bad = bench.probe("ort-qnn")["ort-qnn-npu"]
+    assert (bad.available, bad.reason) == (False, broken)
+    with pytest.raises(EngineError, match=r"ONNX Runtime with QNN: libQnnHtp\.so"):
+        bench.load(good)
