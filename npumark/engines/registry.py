@@ -10,6 +10,8 @@ from importlib.metadata import EntryPoint, entry_points
 from npumark.engines.base import Engine
 from npumark.engines.telemetry import silence
 from npumark.errors import EngineError
+from npumark.plain import one_line
+from npumark.worker.probe_answer import usable_id
 
 GROUP = "npumark.engines"
 
@@ -37,11 +39,13 @@ _REFERENCE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 
 @dataclass(frozen=True, slots=True)
 class Registered:
-    """``ref`` is ``module:Class``; ``fault`` says why this entry cannot be used, or is null."""
+    """``ref`` is ``module:Class``; ``fault`` says why this entry cannot be used, or is null.
+    ``package`` is the distribution that registers it, with its version; null for a built-in."""
 
     name: str
     ref: str
     fault: str | None
+    package: str | None = None
 
 
 def registered() -> tuple[Registered, ...]:
@@ -60,16 +64,25 @@ def collect(points: tuple[EntryPoint, ...]) -> tuple[Registered, ...]:
     for point in sorted(points, key=lambda p: (p.name, p.value)):
         if BUILT_IN.get(point.name) == point.value:
             continue
-        owner = point.dist.name if point.dist else "an unnamed package"
+        owner = one_line(point.dist.name) if point.dist else "an unnamed package"
         fault = None
         if point.name in BUILT_IN:
             fault = f"{owner} registers the name of a built-in engine"
+        elif not usable_id(point.name):
+            fault = f"{owner} registers {point.name!r}, not a name of a-z, 0-9, dots and dashes"
         elif not _REFERENCE.fullmatch(point.value):
             fault = f"{owner} registers {point.value!r}, which is not module:Class"
         elif owners.setdefault(point.name, owner) != owner:
             fault = f"{owner} and {owners[point.name]} both register {point.name}"
-        found.append(Registered(point.name, point.value, fault))
+        found.append(Registered(point.name, point.value, fault, _package(point)))
     return tuple(sorted(found, key=lambda r: (r.name, r.ref)))
+
+
+def _package(point: EntryPoint) -> str:
+    if point.dist is None:
+        return "an unnamed package"
+    version = getattr(point.dist, "version", None)
+    return one_line(f"{point.dist.name} {version or '(version unknown)'}")
 
 
 def resolve(ref: str) -> Engine:

@@ -15,11 +15,13 @@ from typing import Any
 
 from npumark.engines import catalogue
 from npumark.engines.catalogue import PROVIDERS, Provider
+from npumark.engines.missing_libraries import DRIVER_LACKS, missing
 from npumark.engines.ort_plugins import OTHERS
-from npumark.engines.registry import RUNTIME_TITLES
-from npumark.orchestrator.environments import here, minor, other_python, remake
+from npumark.engines.registry import BUILT_IN, RUNTIME_TITLES
+from npumark.orchestrator.environments import freed, here, minor, other_python, remake
 from npumark.orchestrator.interrupts import Interrupts
 from npumark.orchestrator.supervisor import Outcome, supervise
+from npumark.plain import one_line
 from npumark.policy import WorkerLimits
 from npumark.worker.protocol import EngineInfo, Job
 
@@ -30,7 +32,8 @@ class Runtime:
 
     Where it lives in an ``environment`` of its own, ``python`` is that one's interpreter,
     ``python_version`` its version, ``packages`` are the versions it holds and ``sha256`` is that
-    of its ``environment.json``; they are null and empty for npumark's own.
+    of its ``environment.json``; they are null and empty for npumark's own. ``package`` is the
+    distribution, with its version, that another party's engine comes from, null for built-ins.
     """
 
     name: str
@@ -41,6 +44,7 @@ class Runtime:
     packages: dict[str, str] = field(default_factory=dict)
     python_version: str | None = None
     sha256: str | None = None
+    package: str | None = None
 
     def held(self) -> dict[str, Any] | None:
         """Return what its environment holds, as a record tells it; null for npumark's own."""
@@ -69,8 +73,6 @@ _NOT_INSTALLED = re.compile(rf"No module named '({'|'.join(sorted(_RUNTIMES))})(
 _KINDS = ("CPU", "GPU", "NPU")
 _BY_KIND = ("litert", "openvino")
 """The runtimes whose probe can be asked for kinds of device."""
-
-_ESCAPE = re.compile(r"\x1b(\[[0-?]*[ -/]*[@-~]|[@-Z\\-_])")
 
 
 def discover(
@@ -167,24 +169,50 @@ def merge(probed: tuple[tuple[Runtime, Outcome], ...]) -> tuple[Found, ...]:
     """Return the engines of all probes, in order, each id once.
 
     Where npumark's own interpreter lacks what an environment has, the environment's word counts.
+    The ids of built-in engines (those of the catalogue and what the built-in runtimes answer)
+    are theirs: another package's engine of such an id is not available, and says why.
     """
+    told = [
+        (runtime, _broke(runtime, outcome), _settled(raw, runtime))
+        for runtime, outcome in probed
+        for raw in _engines(runtime, outcome)
+    ]
+    ours = {info.id for runtime, _, info in told if runtime.package is None}
     found: dict[str, Found] = {}
     spare: list[Found] = []
-    for runtime, outcome in probed:
-        failed = _broke(runtime, outcome)
-        for raw in _engines(runtime, outcome):
-            info = replace(
-                raw,
-                reason=raw.reason and one_line(raw.reason),
-                environment=runtime.environment,
-            )
-            first = found.get(info.id)
-            if first is None or (runtime.environment and not first.info.available):
-                found[info.id] = Found(info, runtime, failed)
-            elif runtime.environment is None or info.available:
-                reason = f"{_place(first.runtime)} already provides an engine {info.id}"
-                spare.append(Found(replace(info, available=False, reason=reason), runtime))
+    for runtime, failed, info in told:
+        first = found.get(info.id)
+        if runtime.package is not None and (info.id in ours or _built_in_id(info.id)):
+            reason = f"{runtime.package} claims the id {info.id} of a built-in engine"
+            spare.append(Found(replace(info, available=False, reason=reason), runtime))
+        elif first is None or (runtime.environment and not first.info.available):
+            found[info.id] = Found(info, runtime, failed)
+        elif runtime.environment is None or info.available:
+            reason = f"{_place(first.runtime)} already provides an engine {info.id}"
+            spare.append(Found(replace(info, available=False, reason=reason), runtime))
     return (*found.values(), *spare)
+
+
+def _settled(raw: EngineInfo, runtime: Runtime) -> EngineInfo:
+    """Return an engine with what is not its probe's to say: where it lives, whose it is, and the
+    runtime's name where the probe gave no id or the engine is another package's."""
+    theirs = runtime.package is not None
+    return replace(
+        raw,
+        id=raw.id or runtime.name,
+        reason=raw.reason and one_line(raw.reason),
+        runtime=runtime.name if theirs else raw.runtime or runtime.name,
+        runtime_title=raw.runtime_title or RUNTIME_TITLES.get(runtime.name, runtime.name),
+        environment=runtime.environment,
+        package=runtime.package,
+    )
+
+
+_BUILT_IN_IDS = {row.engine_id(role) for row in PROVIDERS for role in row.roles}
+
+
+def _built_in_id(engine_id: str) -> bool:
+    return re.sub(r"-[0-9]+$", "", engine_id) in _BUILT_IN_IDS or engine_id in BUILT_IN
 
 
 def _place(runtime: Runtime) -> str:
@@ -206,12 +234,6 @@ def not_installed(why: str) -> bool:
     return _NOT_INSTALLED.search(why) is not None
 
 
-def one_line(text: str) -> str:
-    """Return ``text`` as one line that a terminal can be shown, without control characters."""
-    plain = _ESCAPE.sub("", text)
-    return " ".join("".join(c if c.isprintable() else " " for c in plain).split())
-
-
 def _engines(runtime: Runtime, outcome: Outcome) -> tuple[EngineInfo, ...]:
     result = outcome.result
     if result is not None and outcome.status == "ok" and result.engines:
@@ -224,8 +246,13 @@ def _engines(runtime: Runtime, outcome: Outcome) -> tuple[EngineInfo, ...]:
     words = last_words(outcome.log_tail)
     if result is None and words:
         reason = f"{reason} (it last wrote: {words})"
+    brings = missing(reason)
+    if brings is not None:
+        reason = f"it needs {brings}, {DRIVER_LACKS}"
     if runtime.environment is not None and outcome.status != "ok":
-        reason = f"{reason}; {remake(runtime.environment)}"
+        # Made anew, an environment would lack the same driver.
+        lacks = brings is not None or DRIVER_LACKS in reason
+        reason = f"{reason}; {(freed if lacks else remake)(runtime.environment)}"
     only = runtime.options.get("only")
     if only:
         asked = _asked_for(runtime, only)

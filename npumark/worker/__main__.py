@@ -87,7 +87,7 @@ def _one_line(fault: BaseException) -> str:
 def _encode(result: Result) -> bytes:
     try:
         raw = result.encode()
-    except (ValueError, TypeError) as fault:
+    except (ValueError, TypeError, RecursionError) as fault:
         return Result(
             "crashed", f"the engine reported what JSON cannot hold: {fault}"[:500]
         ).encode()

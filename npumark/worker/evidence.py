@@ -7,14 +7,16 @@ could not tell, with the reason; the finished measurement stands.
 from __future__ import annotations
 
 import json
-import math
 import traceback
-from dataclasses import asdict, replace
+from dataclasses import replace
+from typing import Any, get_args
 
 from npumark.engines.base import Array, Engine, LoadRequest, Session
 from npumark.errors import EngineError, WrongDevice
-from npumark.worker.protocol import Observed, Placement
+from npumark.plain import one_line
+from npumark.worker.protocol import Observed, Placement, Verdict
 
+VERDICTS = get_args(Verdict)
 MAX_DETAILS_BYTES = 4 << 20
 
 
@@ -28,7 +30,7 @@ def read_back(session: Session, runtime: str) -> tuple[Observed, str | None]:
         observed = storable(session.observed())
     except WrongDevice:
         raise
-    except Exception as fault:  # noqa: BLE001 - a finished measurement outlives its evidence
+    except (Exception, SystemExit) as fault:  # noqa: BLE001 - the measurement outlives its evidence
         traceback.print_exc()
         why = f"what ran could not be read back: {_one_line(fault)}"[:500]
         observed = Observed(
@@ -41,23 +43,49 @@ def read_back(session: Session, runtime: str) -> tuple[Observed, str | None]:
         )
     try:
         session.close()
-    except Exception:  # noqa: BLE001 - nothing more is asked of it
+    except (Exception, SystemExit):  # noqa: BLE001 - nothing more is asked of it
         traceback.print_exc()
     return observed, why
 
 
-def storable(observed: Observed) -> Observed:
-    """Return ``observed``; without its details, and with the reason, where a record cannot hold
-    those. Raises ValueError or TypeError where it cannot hold the rest."""
-    bare = replace(observed, details={})
-    json.dumps(asdict(bare), allow_nan=False)
+def storable(observed: Any) -> Observed:
+    """Return ``observed`` with its texts as single lines; without its details, and with the
+    reason, where a record cannot hold those. Raises EngineError where it cannot hold the rest."""
+    if not isinstance(observed, Observed):
+        raise EngineError(f"the engine told of it by a {type(observed).__name__}, not Observed")
+    told: dict[str, Any] = {}
+    for name in ("device", "precision", "precision_why", "version"):
+        told[name] = getattr(observed, name)
+        if not (told[name] is None or isinstance(told[name], str)):
+            raise EngineError(f"{name} is {_short(told[name])}, neither text nor null")
+    if not isinstance(observed.runtime, str):
+        raise EngineError(f"runtime is {_short(observed.runtime)}, not text")
+    threads, versions = observed.threads, observed.versions
+    if not (threads is None or _is_count(threads)):
+        raise EngineError(f"threads is {_short(threads)}, neither a count nor null")
+    if not (isinstance(versions, dict) and _texts(*versions, *versions.values())):
+        raise EngineError("versions is not a table of texts")
+    lines: dict[str, Any] = {k: v and one_line(v)[:2000] for k, v in told.items()}
+    bare = Observed(
+        **lines,
+        threads=threads,
+        runtime=one_line(observed.runtime),
+        versions={one_line(k): one_line(v) for k, v in versions.items()},
+    )
+    details: Any = observed.details
+    if not isinstance(details, dict):
+        return replace(bare, details={"why": "the details are not a table"})
     try:
-        size = len(json.dumps(observed.details, allow_nan=False))
+        size = len(json.dumps(details, allow_nan=False, ensure_ascii=False).encode())
     except (ValueError, TypeError, RecursionError) as fault:
         return replace(bare, details={"why": f"JSON cannot hold the details: {fault}"[:300]})
     if size > MAX_DETAILS_BYTES:
         return replace(bare, details={"why": f"the details took {size} bytes"})
-    return observed
+    return replace(bare, details=details)
+
+
+def _texts(*values: object) -> bool:
+    return all(isinstance(value, str) for value in values)
 
 
 def prove_placement(
@@ -77,28 +105,63 @@ def prove_placement(
         return sound(engine.placement(request, feed, runs))
     except WrongDevice:
         raise
-    except EngineError as fault:
-        return _unproved(str(fault))
+    except (EngineError, SystemExit) as fault:
+        return _unproved(_one_line(fault))
 
 
-def sound(placement: Placement) -> Placement:
-    """Return ``placement``, or an unproved one where what it claims cannot be a share of time."""
-    for share in (placement.share, placement.op_share):
-        if share is not None and not (math.isfinite(share) and 0.0 <= share <= 1.0):
-            why = "the engine reported a share that is not between 0 and 1"
-            return Placement("unproved", None, None, None, placement.evidence, why)
-    if placement.verdict == "proved" and placement.share is None:
+def sound(placement: Any) -> Placement:
+    """Return ``placement``, or an unproved one that says why where it claims what cannot be."""
+    if not isinstance(placement, Placement):
+        return _unproved(f"the engine's proof is a {type(placement).__name__}, not a Placement")
+    evidence: Any = placement.evidence
+    if not isinstance(evidence, str):
+        return _unproved(f"the engine's evidence is a {type(evidence).__name__}, not text")
+    told = replace(
+        placement,
+        evidence=one_line(evidence)[:500],
+        why=None if placement.why is None else _short(placement.why, 2000),
+    )
+    if told.verdict not in VERDICTS:
+        return _refused(told, f"the engine's verdict is {_short(told.verdict)}")
+    for share in (told.share, told.op_share):
+        if share is not None and not _is_share(share):
+            why = f"the engine reported a share of {_short(share)}, not a number between 0 and 1"
+            return _refused(told, why)
+    if not (told.partitions is None or _is_count(told.partitions)):
+        return _refused(told, f"the engine reported {_short(told.partitions)} partitions")
+    if told.verdict == "proved" and told.share is None:
         why = "the engine claims a proof without a share"
-        return Placement("unproved", None, placement.op_share, None, placement.evidence, why)
-    return placement
+        return replace(_refused(told, why), op_share=told.op_share)
+    return told
+
+
+def _is_share(value: Any) -> bool:
+    # NumPy's float64 is a float, its other numbers are not: JSON holds none of those.
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return number and 0.0 <= value <= 1.0
+
+
+def _is_count(value: object) -> bool:
+    return type(value) is int and 0 <= value < 2**53
+
+
+def _refused(placement: Placement, why: str) -> Placement:
+    return Placement("unproved", None, None, None, placement.evidence, why)
+
+
+def _short(value: object, most: int = 80) -> str:
+    try:
+        return one_line(value if isinstance(value, str) else repr(value))[:most]
+    except Exception:  # noqa: BLE001 - the value is an engine's own, and may fail at being shown
+        return f"a {type(value).__name__}"
 
 
 def _unproved(why: str) -> Placement:
     return Placement("unproved", None, None, None, "none", why)
 
 
-def _one_line(fault: Exception) -> str:
+def _one_line(fault: BaseException) -> str:
     if isinstance(fault, MemoryError):
         return "out of memory"
-    text = " ".join(str(fault).split())
+    text = one_line(str(fault))
     return text if isinstance(fault, EngineError) and text else f"{type(fault).__name__}: {text}"

@@ -12,8 +12,13 @@ import json
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
+from npumark.plain import one_line
+from npumark.worker.probe_answer import in_lines, nonsense, usable_id
+
 SCHEMA = "npumark-worker/1"
 MAX_RESULT_BYTES = 64 << 20
+MAX_ENGINES = 256
+"""More than any computer has of one runtime; what a probe lists beyond is left out."""
 
 JobKind = Literal["probe", "measure", "overhead", "prepare"]
 
@@ -143,6 +148,9 @@ class Observed:
     details: dict[str, Any] = field(default_factory=dict)
 
 
+Verdict = Literal["proved", "inferred", "unproved"]
+
+
 @dataclass(frozen=True, slots=True)
 class Placement:
     """Where the work ran: ``share`` of time on the engine's own processor, 0 to 1, or null.
@@ -150,7 +158,7 @@ class Placement:
     ``evidence`` names the source (``profile``, ``execution-devices``, ``plan`` …).
     """
 
-    verdict: Literal["proved", "inferred", "unproved"]
+    verdict: Verdict
     share: float | None
     op_share: float | None
     partitions: int | None
@@ -263,6 +271,8 @@ class EngineInfo:
     ``derived_from``. ``options`` is handed back to the engine in every job. ``environment``
     names the environment of its own that it lives in, null for npumark's; the orchestrator
     fills it in. ``note`` is a sentence that a reader should know of an engine that works.
+    ``package`` is the distribution, with its version, that an engine of another party comes from,
+    null for the built-in ones; the orchestrator fills it in too.
     """
 
     id: str
@@ -282,6 +292,7 @@ class EngineInfo:
     local_only: bool = False
     environment: str | None = None
     note: str | None = None
+    package: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -314,7 +325,11 @@ class Result:
 
 
 def decode_result(raw: bytes) -> Result:
-    """Return the result in ``raw``. Raises ValueError where it is not one of this version."""
+    """Return the result in ``raw``. Raises ValueError where it is not one of this version.
+
+    An engine that a probe describes wrongly comes back as one that is not available, with the
+    reason; its id is empty where it gave none that can be one.
+    """
     doc = json.loads(raw)
     if not isinstance(doc, dict) or doc.get("schema") != SCHEMA:
         raise ValueError("not a result of this version")
@@ -322,7 +337,7 @@ def decode_result(raw: bytes) -> Result:
         return Result(
             status=doc["status"],
             why=doc["why"],
-            engines=tuple(_engine_info(e) for e in doc["engines"]),
+            engines=_engine_infos(doc["engines"]),
             observed=Observed(**doc["observed"]) if doc["observed"] else None,
             placement=Placement(**doc["placement"]) if doc["placement"] else None,
             measurement=_measurement(doc["measurement"]) if doc["measurement"] else None,
@@ -341,11 +356,31 @@ def _stamps(doc: dict[str, Any]) -> dict[str, Stamp]:
     return {str(k): (int(v[0]), int(v[1]), int(v[2])) for k, v in doc.items()}
 
 
-def _engine_info(doc: dict[str, Any]) -> EngineInfo:
-    doc = dict(doc)
-    for key in ("variants", "extra_variants"):
-        doc[key] = tuple(doc[key])
-    return EngineInfo(**doc)
+def _engine_infos(docs: Any) -> tuple[EngineInfo, ...]:
+    if not isinstance(docs, list):
+        docs = [docs]
+    return tuple(_engine_info(doc) for doc in docs[:MAX_ENGINES])
+
+
+def _engine_info(doc: Any) -> EngineInfo:
+    """Return an engine as its probe described it, or one that is not available and says why."""
+    why = nonsense(doc)
+    if why is None:
+        try:
+            return EngineInfo(**in_lines(doc))
+        except TypeError as fault:  # a field is missing
+            why = str(fault)
+    told = doc if isinstance(doc, dict) else {}
+    name, runtime = told.get("id"), told.get("runtime")
+    title = told.get("runtime_title")
+    return EngineInfo(
+        id=str(name) if usable_id(name) else "",
+        available=False,
+        reason=f"its probe answered nonsense: {why}",
+        runtime=one_line(runtime) if isinstance(runtime, str) else "",
+        runtime_title=one_line(title) if isinstance(title, str) else "",
+        version=None,
+    )
 
 
 def _measurement(doc: dict[str, Any]) -> Measurement:

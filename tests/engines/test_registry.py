@@ -43,6 +43,7 @@ def test_a_third_party_is_listed_beside_them() -> None:
         ((point("ort", "evil:Engine"),), "name of a built-in"),
         ((point("x", "not a reference"),), "not module:Class"),
         ((point("x", "module"),), "not module:Class"),
+        ((point("X y\x1b[31m", "a:A"),), "not a name of a-z"),
     ],
 )
 def test_a_broken_registration_is_reported(points: tuple[EntryPoint, ...], fault: str) -> None:
@@ -54,9 +55,11 @@ def test_a_broken_registration_is_reported(points: tuple[EntryPoint, ...], fault
 def test_the_second_of_two_packages_with_one_name_is_reported() -> None:
     first, second = point("x", "a:A"), point("x", "b:B")
     for entry, package in ((first, "one"), (second, "two")):
-        vars(entry)["dist"] = SimpleNamespace(name=package)
+        vars(entry)["dist"] = SimpleNamespace(name=package, version="2.1")
     found = [r for r in collect((second, first)) if r.name == "x"]
     assert [r.fault for r in found] == [None, "two and one both register x"]
+    assert [r.package for r in found] == ["one 2.1", "two 2.1"]
+    assert all(r.package is None for r in collect((first,)) if r.name in BUILT_IN)
 
 
 def test_listing_imports_no_engine() -> None:

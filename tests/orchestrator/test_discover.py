@@ -9,6 +9,7 @@ import pytest
 
 from npumark.engines import catalogue
 from npumark.engines.ort_plugins import OTHERS
+from npumark.engines.registry import BUILT_IN
 from npumark.orchestrator import discover
 from npumark.orchestrator.discover import Found, Runtime, in_parts, merge, observed
 from npumark.orchestrator.supervisor import Outcome
@@ -102,6 +103,61 @@ def test_an_id_belongs_to_the_first_that_claims_it() -> None:
     assert (kept.info.available, kept.runtime.name) == (True, "first")
     assert not refused.info.available
     assert refused.info.reason == "first already provides an engine x-cpu"
+
+
+@pytest.mark.parametrize("name", ["ort-cpu", "ort-qnn-npu", "ort-dml-gpu-2", "ort", "ort-new-npu"])
+@pytest.mark.parametrize("first", [True, False])
+def test_a_built_in_id_is_no_one_elses(name: str, first: bool) -> None:
+    """Those of the catalogue, whether or not the engine is here, and what built-ins answer."""
+    stranger = Runtime("aaa", "aaa:E", package="liar 1.0")
+    theirs = (
+        stranger,
+        outcome("ok", None, Result("ok", engines=(engine(name), engine("aaa-cpu")))),
+    )
+    ours = (
+        Runtime("ort", BUILT_IN["ort"]),
+        outcome("ok", None, Result("ok", engines=(engine("ort-cpu"), engine("ort-new-npu")))),
+    )
+    found = merge((theirs, ours) if first else (ours, theirs))
+    usable = {f.info.id: f.runtime.name for f in found if f.info.available}
+    assert usable == {"ort-cpu": "ort", "ort-new-npu": "ort", "aaa-cpu": "aaa"}
+    (refused,) = [f.info for f in found if not f.info.available]
+    assert refused.id == name
+    assert refused.reason == f"liar 1.0 claims the id {name} of a built-in engine"
+
+
+def test_an_environments_engine_keeps_its_id() -> None:
+    theirs = Runtime("aaa", "aaa:E", package="liar 1.0")
+    ours = Runtime("ort", BUILT_IN["ort"], environment="qnn", python="python")
+    answer = outcome("ok", None, Result("ok", engines=(engine("ort-qnn-npu"),)))
+    found = merge(((theirs, answer), (ours, answer)))
+    assert [(f.runtime.name, f.info.available) for f in found] == [("ort", True), ("aaa", False)]
+
+
+def test_whose_an_engine_is_is_not_its_own_to_say() -> None:
+    told = replace(engine("x-npu"), runtime="ort", package=None, environment="qnn")
+    answer = outcome("ok", None, Result("ok", engines=(told,)))
+    (found,) = merge(((Runtime("x", "x:E", package="liar 1.0"), answer),))
+    assert (found.info.package, found.info.runtime) == ("liar 1.0", "x")
+    assert found.info.environment is None
+    (own,) = merge(
+        (
+            (
+                Runtime("x", "x:E"),
+                outcome("ok", None, Result("ok", engines=(replace(told, package="p"),))),
+            ),
+        )
+    )
+    assert own.info.package is None
+
+
+def test_an_answer_without_an_id_goes_by_its_runtimes_name() -> None:
+    bad = EngineInfo("", False, "its probe answered nonsense: the id None", "", "", None)
+    named, good = merge(
+        ((Runtime("x", "x:E"), outcome("ok", None, Result("ok", engines=(bad, engine("x-cpu"))))),)
+    )
+    assert (named.info.id, named.info.runtime_title) == ("x", "x")
+    assert good.info.available
 
 
 def test_a_runtime_that_broke_is_told_from_one_that_is_not_here() -> None:

@@ -21,7 +21,8 @@ from npumark.engines.virtual import VirtualSession
 from npumark.errors import EngineError, WrongDevice
 from npumark.gates.draw import drawn
 from npumark.worker.__main__ import _encode, carry_out
-from npumark.worker.protocol import Job, decode_result
+from npumark.worker.evidence import sound
+from npumark.worker.protocol import Job, Placement, Result, decode_result
 
 
 def spawn(job: Job) -> tuple[int, bytes, bytes]:
@@ -264,6 +265,12 @@ def test_jitter_passes_only_from_an_engine_that_declares_it(tiny: Any) -> None:
         ({"share": None}, "unproved"),
         ({"share": 1.5}, "unproved"),
         ({"share": -0.1}, "unproved"),
+        ({"share": "1.0"}, "unproved"),
+        ({"share": True}, "unproved"),
+        ({"verdict": "certain"}, "unproved"),
+        ({"partitions": -3}, "unproved"),
+        ({"partitions": "two"}, "unproved"),
+        ({"evidence": 7}, "unproved"),
     ],
 )
 def test_only_a_sound_placement_is_believed(tiny: Any, told: dict[str, Any], verdict: str) -> None:
@@ -273,6 +280,34 @@ def test_only_a_sound_placement_is_believed(tiny: Any, told: dict[str, Any], ver
     if verdict == "unproved":
         assert placement.share is None
         assert placement.why
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        None,
+        {"verdict": "proved", "share": 1.0},
+        Placement("proved", np.float32(1.0), None, None, "profile"),  # type: ignore[arg-type]
+        Placement("proved", float("nan"), None, None, "profile"),
+        Placement([], 1.0, None, None, "profile"),  # type: ignore[arg-type]
+        Placement("proved", 1.0, None, 1, None),  # type: ignore[arg-type]
+        Placement("proved", 10**400, None, 1, "profile"),
+    ],
+)
+def test_a_proof_that_is_none_is_told_in_words(told: Any) -> None:
+    found = sound(told)
+    assert (found.verdict, found.share) == ("unproved", None)
+    assert found.why
+    decode_result(Result("ok", placement=found).encode())
+    good = Placement("proved", np.float64(1.0), 1.0, 1, "a \x1b[31mprofile")
+    assert sound(good) == replace(good, evidence="a profile")
+
+
+def test_a_proof_that_ends_the_program_is_none(tiny: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("npumark.engines.virtual.Virtual._placement", lambda *_: sys.exit("bye"))
+    result = tiny.run()
+    assert result.status == "ok"
+    assert result.placement.why == "SystemExit: bye"
 
 
 def test_a_placement_that_was_not_asked_for_is_unproved(tiny: Any) -> None:
@@ -328,10 +363,47 @@ class TestEvidenceThatCannotBeRead:
         assert tiny.run().status == "wrong_device"
 
     @pytest.mark.parametrize(
-        "details", [{"x": float("nan")}, {"x": object()}, {"x": "y" * (5 << 20)}]
+        ("field", "value"),
+        [
+            ("threads", -1),
+            ("threads", True),
+            ("versions", {"a": 3}),
+            ("precision", 4),
+            ("runtime", None),
+        ],
+    )
+    def test_an_account_of_the_wrong_type_leaves_what_ran_unknown(
+        self, tiny: Any, monkeypatch: pytest.MonkeyPatch, field: str, value: Any
+    ) -> None:
+        told = VirtualSession.observed
+        monkeypatch.setattr(
+            VirtualSession, "observed", lambda self: replace(told(self), **{field: value})
+        )
+        result = decode_result(tiny.run().encode())
+        assert result.status == "ok"
+        assert result.observed.precision is None
+        assert field in result.observed.precision_why
+
+    def test_its_words_have_no_control_characters(
+        self, tiny: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        told = VirtualSession.observed
+        monkeypatch.setattr(
+            VirtualSession,
+            "observed",
+            lambda self: replace(
+                told(self), precision="\x1b[31mFP32\x07", versions={"a\n": "1\x9b"}
+            ),
+        )
+        observed = tiny.run().observed
+        assert (observed.precision, observed.versions) == ("FP32", {"a": "1"})
+
+    @pytest.mark.parametrize(
+        "details",
+        [{"x": "\ud800"}, "none", {"x": float("nan")}, {"x": object()}, {"x": "y" * (5 << 20)}],
     )
     def test_details_that_a_record_cannot_hold_are_left_out(
-        self, tiny: Any, monkeypatch: pytest.MonkeyPatch, details: dict[str, Any]
+        self, tiny: Any, monkeypatch: pytest.MonkeyPatch, details: Any
     ) -> None:
         told = VirtualSession.observed
         monkeypatch.setattr(
