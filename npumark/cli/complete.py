@@ -23,10 +23,31 @@ def engines(incomplete: str) -> list[str]:
 
 
 def environments(incomplete: str) -> list[str]:
-    """Return the names of engine environments that start with ``incomplete``."""
+    """Return the names that start with ``incomplete`` of the environments that can be installed
+    on this system."""
     from npumark.engines.catalogue import ENVIRONMENTS
+    from npumark.engines.platforms import here
 
-    return [row.name for row in ENVIRONMENTS if row.name.startswith(incomplete)]
+    return [
+        row.name
+        for row in ENVIRONMENTS
+        if row.name.startswith(incomplete) and here() in row.platforms
+    ]
+
+
+def installed(incomplete: str) -> list[str]:
+    """Return the names that start with ``incomplete`` of the environments that are there, whole
+    or not."""
+    from npumark.errors import SetupError
+    from npumark.orchestrator.environments import is_ours
+    from npumark.paths import engines_dir
+
+    try:
+        folder = engines_dir()
+        names = sorted(p.name for p in folder.iterdir() if p.name[0] != "." and is_ours(p))
+    except (SetupError, OSError):
+        names = []  # where nothing can be read, that is the command's to report
+    return [name for name in names if name.startswith(incomplete)]
 
 
 def ladders(incomplete: str) -> list[str]:

@@ -76,6 +76,10 @@ def install(
         bool,
         typer.Option("--again", help="Make it anew, even where it is installed and up to date."),
     ] = False,
+    anyway: Annotated[
+        bool,
+        typer.Option("--anyway", help="Make it though the card that it needs is not listed here."),
+    ] = False,
     json: JsonOption = False,
 ) -> None:
     """Make the environment of each NAME, or list those there are.
@@ -99,7 +103,7 @@ def install(
         made = []
         for name in dict.fromkeys(names):
             with _progress(name) as tell:
-                made.append(make(name, tell, again=again))
+                made.append(make(name, tell, again=again, anyway=anyway))
             if not json:
                 held = size_of(made[-1].standing)
                 output.put(render_made(made[-1], held, page_of(sys.stdout)))
@@ -128,7 +132,7 @@ def remove(
         typer.Argument(
             metavar="NAME",
             help="The name of an environment.",
-            autocompletion=complete.environments,
+            autocompletion=complete.installed,
         ),
     ],
     json: JsonOption = False,
@@ -158,9 +162,10 @@ def _document(info: EngineInfo, found: Survey) -> dict[str, Any]:
 
     ``processor`` is null where it is not available; ``lack`` says why: ``broken`` (it is here
     and fails), ``absent`` (``npumark engines install`` brings it) or ``elsewhere`` (it is for
-    other systems).
+    other systems), ``installed_by`` which environment brings it and ``also_needs`` what it takes
+    beside that.
     """
-    from npumark.orchestrator.reach import lack
+    from npumark.orchestrator.reach import environment_for, lack, needs_of
 
     known = asdict(info)
     known.pop("options")
@@ -168,6 +173,8 @@ def _document(info: EngineInfo, found: Survey) -> dict[str, Any]:
     mine = processors.get(found.owner.get(info.id, ""))
     known["processor"] = mine and {"id": mine.id, "role": mine.role, "name": mine.name}
     known["lack"] = None if info.available else lack(info)
+    known["installed_by"] = None if info.available else environment_for(info)
+    known["also_needs"] = None if info.available else needs_of(info) or None
     return known
 
 
@@ -199,6 +206,7 @@ def _environment(standing: Standing, held: int | None) -> dict[str, Any]:
         "state": standing.state,
         "why": standing.why,
         "bytes": held,
+        "needs_card_of": row.maker if row else None,
         "megabytes_expected": row.megabytes if row else None,
         "python": whole.seal.python if whole else None,
         "packages": whole.packages if whole else None,

@@ -65,6 +65,7 @@ ENVIRONMENTS: tuple[Environment, ...] = (
         runtimes=("ort",),
         platforms=("linux-x86_64", "windows-amd64"),
         note="NVIDIA cards; the CUDA libraries are several GB",
+        maker="NVIDIA",
     ),
     Environment(
         name="tensorrt-rtx",
@@ -78,6 +79,7 @@ ENVIRONMENTS: tuple[Environment, ...] = (
         runtimes=("ort",),
         platforms=("linux-x86_64", "windows-amd64"),
         note="RTX cards; its results stay on this computer",
+        maker="NVIDIA",
     ),
     Environment(
         name="directml",
@@ -111,6 +113,7 @@ ENVIRONMENTS: tuple[Environment, ...] = (
         runtimes=("ort",),
         platforms=("linux-x86_64",),
         note="AMD cards; needs ROCm installed",
+        maker="AMD",
     ),
     Environment(
         name="ort-mlx",
@@ -143,5 +146,8 @@ ENVIRONMENTS: tuple[Environment, ...] = (
         runtimes=("mlx",),
         platforms=LINUX,
         note="NVIDIA cards; the CUDA libraries are several GB",
+        maker="NVIDIA",
+        needs="an NVIDIA card and its driver",
+        roles_on=dict.fromkeys(LINUX, ("iGPU", "dGPU")),
     ),
 )

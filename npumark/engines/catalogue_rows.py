@@ -72,6 +72,16 @@ class Provider:
         ``measured on …``, ``emulated``, ``not yet run on hardware``."""
         return self.states.get(role, UNTRIED)
 
+    @property
+    def runtime_title(self) -> str:
+        """What its engines call their runtime: the name that a version follows, which for a
+        provider of ONNX Runtime is ONNX Runtime's own."""
+        if self.provider_name is None:
+            return self.title
+        if self.id == "ort-cpu":
+            return "ONNX Runtime"
+        return f"{self.title.removeprefix('ONNX Runtime with ')} in ONNX Runtime"
+
     def engine_id(self, role: str, number: int | None = None) -> str:
         """Return the id of its engine on a device of ``role``, numbered where there are several."""
         suffix = self.id_suffixes[role]
@@ -85,8 +95,10 @@ class Environment:
 
     ``providers`` are the catalogue ids that it serves, ``runtimes`` the engine entry points that
     are asked in it. ``roles_on`` gives, by platform, the roles that it brings where those are
-    not all of its providers'. ``megabytes`` is what it took on the disk where it was tried
-    (Linux on x86-64), null where it was not.
+    not all of its providers'. ``maker`` is whose card the computer must have for anything in it
+    to work, null where it may work without one, and ``needs`` what else than the packages it
+    takes where its providers do not say so. ``megabytes`` is what it took on the disk where it
+    was tried (Linux on x86-64), null where it was not.
     """
 
     name: str
@@ -97,6 +109,8 @@ class Environment:
     platforms: tuple[str, ...]
     note: str = ""
     megabytes: int | None = None
+    maker: str | None = None
+    needs: str = ""
     roles_on: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from npumark.engines import number_probe
 from npumark.engines.catalogue import provider
+from npumark.engines.missing_libraries import in_words, missing
 from npumark.engines.number_probe import Verdict
 from npumark.engines.one_node import SHAPE
 from npumark.errors import EngineError, Unsupported, WrongDevice
@@ -51,9 +52,9 @@ def import_core() -> Any:
     except ModuleNotFoundError:
         raise
     except ImportError as fault:
-        text = " ".join(str(fault).split())[:200]
-        if "libcuda" in text:
-            raise EngineError(f"MLX needs NVIDIA's driver, which is not here ({text})") from fault
+        text = in_words(fault)
+        if missing(str(fault)):
+            raise EngineError(f"MLX cannot be loaded: {text}") from fault
         raise EngineError(
             f"MLX is installed without what it computes with ({text}); "
             "`npumark engines install mlx` installs both"
@@ -174,7 +175,7 @@ def _describe(mx: Any, device: Device, number: int | None) -> EngineInfo:
     try:
         run_one_node(device)
     except Exception as fault:  # noqa: BLE001 - a device that fails is reported, not raised
-        reason = " ".join(f"a small compiled function fails: {fault}".split())[:300]
+        reason = f"a small compiled function fails: {in_words(fault)}"
     name = f"mlx-{device.kind}" if number is None else f"mlx-{device.kind}-{number}"
     return _engine(name, device, reason, processor(device, _info(mx, device)))
 

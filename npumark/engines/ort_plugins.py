@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from npumark.engines.catalogue import EVERYWHERE, PROVIDERS, Provider
+from npumark.engines.missing_libraries import in_words, missing
 from npumark.errors import EngineError
 
 OTHERS = "others"
@@ -69,9 +70,8 @@ def register(onnxruntime: Any, plugin: Plugin) -> str | None:
     try:
         onnxruntime.register_execution_provider_library(name, plugin.library)
     except Exception as fault:  # noqa: BLE001 - a plug-in that fails is reported, not raised
-        text = " ".join(str(fault).split())[:250]
-        if "already registered" not in text.lower():
-            return f"its library cannot be loaded: {text}"
+        if "already registered" not in str(fault).lower():
+            return f"its library cannot be loaded: {in_words(fault)}"
     _registered[name] = plugin.library
     return None
 
@@ -177,8 +177,9 @@ def _names(module: Any) -> list[str]:
 
 
 def _broken(package: str, fault: Exception) -> str:
-    text = " ".join(str(fault).split())[:250]
-    return f"the package {package} cannot be used ({text}); reinstall it"
+    if missing(str(fault)):
+        return f"the package {package} cannot be used: {in_words(fault)}"
+    return f"the package {package} cannot be used ({in_words(fault)}); reinstall it"
 
 
 def _present(module: str) -> bool:

@@ -14,6 +14,7 @@ import numpy as np
 
 from npumark.engines.catalogue import PROVIDERS, Provider
 from npumark.engines.library_files import damage
+from npumark.engines.missing_libraries import in_words, missing
 from npumark.engines.one_node import SHAPE, one_node_model
 from npumark.engines.ort_devices import Device, listed_devices, named_devices
 from npumark.engines.ort_options import provider_options
@@ -65,7 +66,7 @@ def probe_engines(only: list[str] | None) -> tuple[EngineInfo, ...]:
         except EngineError as fault_found:
             found += context.absent(row, fault_found.message)
         except Exception as broken:  # noqa: BLE001 - one provider's fault is its own
-            said = " ".join(str(broken).split())[:300] or type(broken).__name__
+            said = in_words(broken, 300) or type(broken).__name__
             found += context.absent(row, f"its devices cannot be listed: {said}")
     if windows_fault is not None:
         found.append(_missing(onnxruntime, wheels, "ort-windowsml", windows_fault))
@@ -183,8 +184,8 @@ class _Context:
         except Exception as fault:  # noqa: BLE001 - a device that fails is reported, not raised
             if broken := damage(row.packages, row.environment):
                 return broken
-            text = f"a one-node model fails: {fault}{_needs(row)}"
-            return " ".join(text.split())[:400]
+            needs = "" if missing(str(fault)) else _needs(row)
+            return f"a one-node model fails: {in_words(fault, 300)}{needs}"
         return None
 
     def _info(self, row: Provider, name: str, device: Device | None, why: str | None) -> EngineInfo:
@@ -200,7 +201,7 @@ class _Context:
             available=why is None,
             reason=why,
             runtime="ort",
-            runtime_title=_title(row),
+            runtime_title=row.runtime_title,
             version=str(self._onnxruntime.__version__),
             versions=versions,
             local_only=row.local_only,
@@ -222,13 +223,6 @@ class _Context:
             emulated=device.emulated,
             note=note and f"{note[0].upper()}{note[1:]}",
         )
-
-
-def _title(row: Provider) -> str:
-    """Return the name that a version follows: it is ONNX Runtime's."""
-    if row.id == "ort-cpu":
-        return "ONNX Runtime"
-    return f"{row.title.removeprefix('ONNX Runtime with ')} in ONNX Runtime"
 
 
 def _options(row: Provider, device: Device, plugin: Plugin | None) -> dict[str, Any]:

@@ -113,6 +113,11 @@ def remake(name: str) -> str:
     return f"`npumark engines install {name} --again` makes its environment anew"
 
 
+def freed(name: str) -> str:
+    """Return the end of a sentence about an environment that lacks something beside it."""
+    return f"install that, or free the space with `npumark engines remove {name}`"
+
+
 def runs_here(row: Environment) -> bool:
     return here() in row.platforms
 

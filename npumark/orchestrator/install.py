@@ -26,6 +26,8 @@ from npumark import paths
 from npumark.engines import catalogue
 from npumark.engines.catalogue import Environment
 from npumark.errors import Interrupted, NpumarkError, SetupError, UsageError
+from npumark.machine.card import vendor_name
+from npumark.machine.inventory import inventory
 from npumark.orchestrator import pip
 from npumark.orchestrator.discover import Found, discover
 from npumark.orchestrator.environments import (
@@ -83,12 +85,13 @@ class Removed:
     stays: str | None = None
 
 
-def install(name: str, tell: pip.Tell, *, again: bool = False) -> Made:
+def install(name: str, tell: pip.Tell, *, again: bool = False, anyway: bool = False) -> Made:
     """Make the environment called ``name`` unless it is there and up to date, and ask its engines.
 
-    ``again`` makes it anew whatever is there. Raises UsageError (unknown, or not for this
-    platform), SetupError (a measurement is running, no space, no venv, no wheel, a folder in the
-    way), NetworkError, and Interrupted; in each case what was there before is there still.
+    ``again`` makes it anew whatever is there, ``anyway`` though the card that all of it needs is
+    not listed here. Raises UsageError (unknown, not for this platform, no such card), SetupError (a
+    measurement is running, no space, no venv, no wheel, a folder in the way), NetworkError, and
+    Interrupted; in each case what was there before is there still.
     """
     row = check(name)
     with _changing(f"npumark engines install {name}") as (root, interrupts, holder):
@@ -97,6 +100,8 @@ def install(name: str, tell: pip.Tell, *, again: bool = False) -> Made:
         if before.state == "foreign":
             raise _in_the_way(root / name)
         if not already:
+            if row.maker is not None and not anyway:
+                _check_card(row.name, row.maker)
             _make(row, root, interrupts, holder, tell)
         note = _deliver(standing(name, root), f"{holder.marker}/deliver", tell)
         tell("asking its engines")
@@ -124,6 +129,20 @@ def check(name: str) -> Environment:
             "`npumark engines install` lists what can be installed here.",
         )
     return row
+
+
+def _check_card(name: str, maker: str) -> None:
+    """Raise UsageError where the system lists no card of ``maker``: nothing in the environment
+    would work, and it is large."""
+    listed = inventory()
+    if any(c.role in ("iGPU", "dGPU") and vendor_name(c.vendor_id) == maker for c in listed.cards):
+        return
+    doubt = "".join(f"; the list may not be whole: {said}" for said in listed.lacks)
+    raise UsageError(
+        f"no {maker} card is listed on this computer, and nothing in the environment {name} "
+        f"works without one{doubt}",
+        f"`npumark engines install {name} --anyway` makes it all the same.",
+    )
 
 
 def remove(name: str) -> Removed:
@@ -324,8 +343,8 @@ def _write(path: Path, raw: bytes) -> None:
 
 
 def _unknown(name: str) -> UsageError:
-    names = [row.name for row in catalogue.ENVIRONMENTS]
-    close = get_close_matches(name, names, n=1)
+    names = [row.name for row in catalogue.ENVIRONMENTS if runs_here(row)]
+    close = get_close_matches(name.lower(), names, n=1)
     guess = f"Did you mean {close[0]}? " if close else ""
     return UsageError(
         f"there is no environment called {name!r}",

@@ -61,13 +61,14 @@ def environment_for(engine: EngineInfo) -> str | None:
     return found[1] if found else None
 
 
-def needs_of(engine_id: str) -> str:
-    """Return what else than its packages an engine needs (a driver, a card), empty where that is
-    nothing or it runs on the CPU."""
-    row = row_of(engine_id)
-    if row is None or ("CPU" in row.roles and row.engine_id("CPU") == engine_id):
+def needs_of(engine: EngineInfo) -> str:
+    """Return what else than its packages an engine that is not available needs (a driver, a
+    card), empty where that is nothing or it runs on the CPU."""
+    row = row_of(engine.id)
+    made = catalogue.environment(environment_for(engine) or "")
+    if row is None or ("CPU" in row.roles and row.engine_id("CPU") == engine.id):
         return ""
-    return row.needs
+    return (made and made.needs) or row.needs
 
 
 def unreached(processors: Iterable[Processor], owner: dict[str, str]) -> tuple[Processor, ...]:

@@ -70,9 +70,10 @@ def told_left_out(gone: Sequence[EngineInfo]) -> tuple[str, ...]:
     reason and what would help; engines with one reason share theirs."""
     said = []
     for reason, ids in _by_reason(gone).items():
-        step = _remedy([e for e in gone if e.id in ids])
+        mine = [e for e in gone if e.id in ids]
+        step = _remedy(mine)
         if _NEXT_STEP.search(reason):
-            needs = _needs(ids) if _INSTALL.search(reason) else ""
+            needs = _needs(mine) if _INSTALL.search(reason) else ""
             step = f"It also needs {needs}." if needs else None
         verb = "is" if len(ids) == 1 else "are"
         said.append(f"{', '.join(ids)} {verb} left out: {reason}" + (f". {step}" if step else ""))
@@ -234,7 +235,7 @@ def _remedy(engines: Sequence[EngineInfo]) -> str | None:
     found = {m[0] for e in engines if (m := _INSTALL.search(e.reason or ""))}
     if len(found) == 1:
         (command,) = found
-        needs = _needs([e.id for e in engines])
+        needs = _needs(engines)
         more = f"adds it; it also needs {needs}" if needs else "makes it available"
         return f"{command} {more}."
     if engines and all(_NEXT_STEP.search(e.reason or "`") for e in engines):
@@ -242,5 +243,5 @@ def _remedy(engines: Sequence[EngineInfo]) -> str | None:
     return "`npumark engines` lists every engine and why."
 
 
-def _needs(ids: Sequence[str]) -> str:
-    return "; ".join(dict.fromkeys(needs for i in ids if (needs := needs_of(i))))
+def _needs(engines: Sequence[EngineInfo]) -> str:
+    return "; ".join(dict.fromkeys(needs for e in engines if (needs := needs_of(e))))

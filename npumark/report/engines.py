@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from npumark.orchestrator.reach import environment_for, lack, remedies, row_of, unreached
+from npumark.orchestrator.reach import environment_for, lack, needs_of, remedies, unreached
 from npumark.orchestrator.survey import Survey
 from npumark.record.model import Processor
 from npumark.report.page import Page
@@ -128,17 +128,17 @@ def _installable(sheet: Sheet, engines: Sequence[EngineInfo]) -> None:
     if not engines:
         return
     sheet.heading("Can be added with `npumark engines install NAME`")
-    names: dict[str, list[str]] = {}
+    names: dict[str, list[EngineInfo]] = {}
     for engine in engines:
-        names.setdefault(environment_for(engine) or "", []).append(engine.id)
+        names.setdefault(environment_for(engine) or "", []).append(engine)
     rows: list[tuple[str, list[Part]]] = []
-    for name, ids in names.items():
-        rows.append((name, [", ".join(ids), *_note(ids)]))
+    for name, brought in names.items():
+        rows.append((name, [", ".join(e.id for e in brought), *_note(brought)]))
     sheet.facts(rows, indent=2)
 
 
-def _note(ids: Sequence[str]) -> list[Part]:
+def _note(engines: Sequence[EngineInfo]) -> list[Part]:
     """Return what engines that could be installed still need, in brackets, nothing twice."""
-    needs = sorted({row.needs for i in ids if (row := row_of(i)) and row.needs})
+    needs = sorted({needs for e in engines if (needs := needs_of(e))})
     more = [n for n in needs if not any(n != other and n in other for other in needs)]
-    return [(f"({'; '.join(more)})", DIM)] if more else []
+    return [(f"(also needs {'; '.join(more)})", DIM)] if more else []

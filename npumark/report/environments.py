@@ -21,6 +21,9 @@ _STYLES = {
     "foreign": WARN,
 }
 
+_LARGE = "several GB"
+"""What the note of an environment calls a size that was not measured."""
+
 
 def render_environments(
     standings: Sequence[Standing], sizes: dict[str, int], folder: str, page: Page
@@ -51,6 +54,8 @@ def _row(standing: Standing, row: Environment | None, held: int | None) -> Row:
         known = size(held)
     elif row and row.megabytes:
         known = f"about {row.megabytes} MB"
+    elif row and _LARGE in row.note:
+        known = _LARGE
     note = f"{row.title}{'; ' if row.note else ''}{row.note}" if row else ""
     if standing.why:
         note = f"{standing.why}; {standing.remedy}"

@@ -22,6 +22,8 @@ from npumark.engines import catalogue
 from npumark.engines.catalogue import Environment, Provider
 from npumark.engines.registry import Registered
 from npumark.errors import Interrupted, NetworkError, SetupError, UsageError
+from npumark.machine.card import Card
+from npumark.machine.inventory import Inventory
 from npumark.orchestrator import install as installing
 from npumark.orchestrator import pip, survey
 from npumark.orchestrator.environments import FILE, MAKING, MARK, here, standing, standings
@@ -561,3 +563,41 @@ def test_a_run_has_no_way_to_install() -> None:
     found = done.stdout.split()
     assert "npumark.orchestrator.run" in found
     assert not {"npumark.orchestrator.pip", "npumark.orchestrator.install"} & set(found)
+
+
+def test_an_environment_that_needs_a_card_is_not_made_without_one(
+    home: Path, quick: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(catalogue, "ENVIRONMENTS", (replace(ROW, maker="NVIDIA"),))
+    cards: list[Card] = [Card("CPU", {}), Card("dGPU", {}, vendor_id=0x8086)]
+    monkeypatch.setattr(installing, "inventory", lambda: Inventory(tuple(cards)))
+    made = []
+
+    def act(folder: Path) -> None:
+        made.append(folder)
+        nothing(folder)
+
+    quick(act)
+    with pytest.raises(UsageError, match="no NVIDIA card is listed on this computer") as caught:
+        install("stub", lambda _: None)
+    assert caught.value.hint == "`npumark engines install stub --anyway` makes it all the same."
+    assert (made, standing("stub").state) == ([], "absent")
+
+    install("stub", lambda _: None, anyway=True)
+    assert standing("stub").state == "installed"
+    # What is there already is asked all the same.
+    assert install("stub", lambda _: None).already
+
+    cards.append(Card("dGPU", {}, vendor_id=0x10DE))
+    assert not install("stub", lambda _: None, again=True).already
+    assert len(made) == 2
+
+
+def test_a_name_that_is_not_for_this_system_is_not_suggested(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    elsewhere = replace(ROW, name="stubb", platforms=("plan9",))
+    monkeypatch.setattr(catalogue, "ENVIRONMENTS", (elsewhere, ROW))
+    with pytest.raises(UsageError) as caught:
+        install("STUBB", lambda _: None)
+    assert (caught.value.hint or "").startswith("Did you mean stub? ")

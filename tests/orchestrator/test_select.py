@@ -111,8 +111,8 @@ def test_one_that_is_not_here_does_not_stop_the_others_and_is_told() -> None:
             "engine and why."
         ),
         (
-            f"litert is left out: {NO_LITERT.reason}. It also needs on Linux a Vulkan driver for the "
-            "GPU; for an NPU its maker's runtime."
+            f"litert is left out: {NO_LITERT.reason}. It also needs on Linux a Vulkan driver for "
+            "the GPU; for an NPU its maker's runtime."
         ),
         "ort-qnn-npu is left out: it is an emulator (measure it with --include-emulated)",
         f"ort-dml-gpu is left out: {ABSENT.reason}. It also needs a Direct3D 12 driver.",

@@ -109,8 +109,8 @@ Not available
   openvino-gpu, openvino-npu: a device fails: no driver
 
 Can be added with `npumark engines install NAME`
-  ort-openvino  ort-openvino-npu  (Intel's driver)
-  webgpu        ort-webgpu-gpu  (Vulkan)
+  ort-openvino  ort-openvino-npu  (also needs Intel's driver)
+  webgpu        ort-webgpu-gpu  (also needs Vulkan)
 
 For other systems
   ort-coreml-ane
@@ -152,7 +152,7 @@ def test_what_several_engines_need_is_said_once(monkeypatch: pytest.MonkeyPatch)
         for name in ("ort-webgpu-gpu", "ort-tensorrt-dgpu")
     ]
     text = " ".join(render_engines(survey(*absent), Page(width=80)).split())
-    assert f"ort-webgpu-gpu, ort-tensorrt-dgpu ({whole})" in text
+    assert f"ort-webgpu-gpu, ort-tensorrt-dgpu (also needs {whole})" in text
 
 
 def test_an_identity_in_doubt_is_said() -> None:
