@@ -14,7 +14,7 @@ import os
 import re
 import sys
 from dataclasses import asdict, dataclass
-from importlib.metadata import distributions
+from email.parser import BytesHeaderParser
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,6 +22,7 @@ from npumark import paths
 from npumark.engines import catalogue
 from npumark.engines.catalogue import Environment
 from npumark.engines.platforms import here as here
+from npumark.orchestrator.plain_file import read_plain
 
 FILE = "environment.json"
 SCHEMA = "npumark-environment/1"
@@ -168,7 +169,7 @@ def is_ours(folder: Path) -> bool:
     try:
         if (folder / MARK).is_file():
             return True
-        _unseal((folder / FILE).read_bytes())
+        _unseal(_raw(folder))
     except (OSError, ValueError):
         return False
     return True
@@ -221,7 +222,7 @@ def read(folder: Path) -> Installed:
     Nothing in it is run: the versions are those that its packages' own metadata give.
     """
     try:
-        raw = (folder / FILE).read_bytes()
+        raw = _raw(folder)
     except FileNotFoundError:
         raise ValueError(f"it has no {FILE}, so it was never finished") from None
     except OSError as fault:
@@ -229,6 +230,9 @@ def read(folder: Path) -> Installed:
     seal = _unseal(raw)
     if seal.name != folder.name:
         raise ValueError(f"its {FILE} is of another environment, {seal.name!r:.60}")
+    for what, place in (("interpreter", seal.interpreter), ("packages", seal.site)):
+        if not _inside(folder, place):
+            raise ValueError(f"its {FILE} names a place outside of it for its {what}")
     if not (folder / seal.interpreter).is_file():
         raise ValueError(f"its interpreter {folder / seal.interpreter} is gone")
     # The file that it leads to is often named by its version: after an upgrade by another.
@@ -263,11 +267,34 @@ def size_of(found: Standing) -> int:
 def packages_in(site: Path) -> dict[str, str]:
     """Return the versions of the packages in a folder, by name, sorted; without the installer."""
     found = {}
-    for package in distributions(path=[str(site)]):
-        name = package.metadata["Name"]
-        if name and name != "pip":  # what was only half removed has none
-            found[_normal(name)] = package.version
+    for package in _metadata_in(site):
+        try:
+            told = BytesHeaderParser().parsebytes(read_plain(package, _MAX_FILE_BYTES))
+        except OSError:
+            continue  # what was only half removed has none
+        name, version = str(told["Name"] or ""), str(told["Version"] or "")
+        if name and version and name != "pip":
+            found[_normal(name)] = version
     return dict(sorted(found.items()))
+
+
+def _metadata_in(site: Path) -> list[Path]:
+    try:
+        return [place / "METADATA" for place in site.iterdir() if place.suffix == ".dist-info"]
+    except OSError:
+        return []
+
+
+def _inside(folder: Path, place: str) -> bool:
+    """Say whether a path of a seal lies in its environment. The last of it may be a link, as the
+    interpreter of every environment is; the folder that holds it may not lead out."""
+    path = Path(place)
+    if path.is_absolute() or path.drive or ".." in path.parts:
+        return False
+    try:
+        return (folder / path).parent.resolve().is_relative_to(folder.resolve())
+    except (OSError, RuntimeError, ValueError):
+        return False
 
 
 def _normal(name: str) -> str:
@@ -277,15 +304,24 @@ def _normal(name: str) -> str:
 def _unseal(raw: bytes) -> Seal:
     """Return what the file says. Raises ValueError where it is not one that npumark wrote."""
     try:
-        doc: dict[str, Any] = json.loads(raw[:_MAX_FILE_BYTES])
+        doc: dict[str, Any] = json.loads(raw)
         digest, whole = doc.pop("sha256"), hashlib.sha256(_dump(doc)).hexdigest()
         schema = doc.pop("schema")
         seal = Seal(**{**doc, "requirements": tuple(doc["requirements"])})
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        digest, whole = "", "?"
-    if digest != whole or schema != SCHEMA:
+        raise ValueError(f"its {FILE} is damaged") from None
+    texts = (seal.name, seal.python, seal.interpreter, seal.site, *seal.requirements)
+    if digest != whole or schema != SCHEMA or not all(isinstance(t, str) and t for t in texts):
+        raise ValueError(f"its {FILE} is damaged")
+    if not isinstance(seal.packages, dict) or not all(
+        isinstance(version, str) for version in seal.packages.values()
+    ):
         raise ValueError(f"its {FILE} is damaged")
     return seal
+
+
+def _raw(folder: Path) -> bytes:
+    return read_plain(folder / FILE, _MAX_FILE_BYTES)
 
 
 def _dump(doc: dict[str, Any]) -> bytes:

@@ -342,3 +342,112 @@ def test_a_folder_that_may_not_be_looked_into_holds_nothing(
         patch.setattr(os, "listdir", refuse)
         states = {s.state for s in standings(tmp_path)}
     assert states == {"absent"}
+
+
+# A seal that somebody wrote by hand, and digested right
+
+
+def resealed(folder: Path, **changes: Any) -> None:
+    """Change a seal and put its digest right, as whoever knows how it is made can."""
+    doc = {**json.loads((folder / FILE).read_bytes()), **changes}
+    doc.pop("sha256")
+    doc["sha256"] = hashlib.sha256(environments._dump(doc)).hexdigest()
+    (folder / FILE).write_bytes(environments._dump(doc))
+
+
+def lead_out(folder: Path) -> None:
+    outside = folder.parent / "outside"
+    outside.mkdir()
+    (outside / "python").write_text("")
+    (folder / "bin").symlink_to(outside)
+    resealed(folder, interpreter="bin/python")
+
+
+@pytest.mark.skipif(os.name != "posix", reason="makes links")
+@pytest.mark.parametrize(
+    ("forge", "what"),
+    [
+        (lambda f: resealed(f, interpreter="../../evil.sh"), "interpreter"),
+        (lambda f: resealed(f, interpreter="/bin/sh"), "interpreter"),
+        (lambda f: resealed(f, interpreter="site/../../evil.sh"), "interpreter"),
+        (lead_out, "interpreter"),
+        (lambda f: resealed(f, site=".."), "packages"),
+        (lambda f: resealed(f, site="/usr/lib"), "packages"),
+    ],
+)
+def test_a_seal_that_leads_out_of_its_environment_is_not_believed(
+    tmp_path: Path, forge: Any, what: str
+) -> None:
+    folder = make(tmp_path)
+    forge(folder)
+    (tmp_path.parent / "evil.sh").write_text("")
+    found = standing("qnn", tmp_path)
+    assert (found.state, found.installed) == ("broken", None)
+    assert found.why == f"its environment.json names a place outside of it for its {what}"
+    assert environment_runtimes((found,)) == ()
+
+
+@pytest.mark.skipif(os.name != "posix", reason="makes links")
+def test_an_interpreter_that_is_a_link_is_where_the_link_is(tmp_path: Path) -> None:
+    folder = make(tmp_path)
+    (tmp_path / "system-python").write_text("")
+    (folder / "python").unlink()
+    (folder / "python").symlink_to(tmp_path / "system-python")
+    assert standing("qnn", tmp_path).state == "installed"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"interpreter": 5},
+        {"interpreter": ""},
+        {"site": None},
+        {"packages": 5},
+        {"packages": {"onnxruntime": 5}},
+        {"packages": ["onnxruntime"]},
+        {"python": 3.11},
+        {"name": ["qnn"]},
+        {"requirements": [5]},
+        {"requirements": None},
+        {"more": 1},
+    ],
+    ids=str,
+)
+def test_a_seal_of_other_types_is_damaged(tmp_path: Path, changes: dict[str, Any]) -> None:
+    folder = make(tmp_path)
+    assert standing("qnn", tmp_path).state == "installed"
+    resealed(folder, **changes)
+    found = standing("qnn", tmp_path)
+    assert (found.state, found.why) == ("broken", "its environment.json is damaged")
+
+
+@pytest.mark.skipif(os.name != "posix", reason="makes a pipe")
+@pytest.mark.parametrize("name", [FILE, "site/onnxruntime-1.31.1.dist-info/METADATA"])
+@pytest.mark.parametrize("kind", ["pipe", "endless", "folder"])
+def test_what_is_no_plain_file_is_never_read(tmp_path: Path, name: str, kind: str) -> None:
+    folder = make(tmp_path)
+    path = folder / name
+    path.unlink()
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "endless":
+        path.symlink_to("/dev/zero")
+    else:
+        path.mkdir()
+    found = standing("qnn", tmp_path)
+    assert found.state == "broken"
+    if name == FILE:
+        assert found.why == "its environment.json cannot be read: it is no plain file"
+    else:
+        assert found.why == "packages are gone from it: onnxruntime"
+    # One without npumark's mark that cannot be read is nobody's.
+    (folder / MARK).unlink()
+    assert environments.is_ours(folder) is (name != FILE)
+
+
+def test_a_seal_of_another_python_than_its_interpreters_is_told(tmp_path: Path) -> None:
+    folder = make(tmp_path)
+    (folder / "python").rename(folder / "python3.11")
+    resealed(folder, interpreter="python3.11", python="3.13.1")
+    why = "its interpreter is now Python 3.11, and its packages are for Python 3.13.1"
+    assert standing("qnn", tmp_path).why == why
