@@ -27,6 +27,7 @@ from npumark.orchestrator.interrupts import Interrupts
 from npumark.orchestrator.lock import measuring_with
 from npumark.orchestrator.reach import row_of
 from npumark.orchestrator.redaction import redact
+from npumark.plain import one_line
 from npumark.policy import Policy, load_policy
 from npumark.record.model import Processor
 from npumark.worker.protocol import EngineInfo
@@ -130,12 +131,16 @@ def runtimes(virtual: Path | None) -> tuple[tuple[Runtime, ...], tuple[Found, ..
         if (entry.name == VIRTUAL) != (virtual is not None):
             continue
         runtime = Runtime(
-            entry.name, entry.ref, {"script": str(virtual.absolute())} if virtual else {}
+            entry.name,
+            entry.ref,
+            {"script": str(virtual.absolute())} if virtual else {},
+            package=entry.package,
         )
         if entry.fault is None:
             usable.append(runtime)
         else:
-            info = EngineInfo(entry.name, False, entry.fault, entry.name, entry.name, None)
+            name = one_line(entry.name)
+            info = EngineInfo(name, False, one_line(entry.fault), name, name, None)
             refused.append(Found(info, runtime))
     return tuple(usable), tuple(refused)
 

@@ -293,7 +293,9 @@ class EngineEnvironment(Model):
 class EngineRecord(Model):
     """One engine of the run: what it is (from its probe) and the figures derived for it.
 
-    ``environment`` is null where it lives in npumark's own interpreter (see ``tool``)."""
+    ``environment`` is null where it lives in npumark's own interpreter (see ``tool``);
+    ``package`` is the distribution, with its version, that another party's engine comes from,
+    null for npumark's own engines."""
 
     id: str
     runtime: str
@@ -306,6 +308,7 @@ class EngineRecord(Model):
     virtual: bool
     local_only: bool
     environment: EngineEnvironment | None
+    package: str | None
     peak: Peak | None
     delivered: Delivered | None
     high_accuracy: Delivered | None

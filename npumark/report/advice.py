@@ -54,6 +54,10 @@ NOT_COMPARABLE: dict[str, Advice] = {
         "An engine took part whose results may not be published.",
         "Name the other engines with --engine to leave it out.",
     ),
+    "third_party": Advice(
+        "An engine from another package took part, which nobody here has checked.",
+        "Uninstall that package for a run that can be compared.",
+    ),
     "short_loop": Advice("The timed loop was shorter than the policy's."),
     "short_spacing": Advice("Attempts were allowed closer together than the policy's spacing."),
 }
@@ -83,6 +87,10 @@ WARNINGS: dict[str, Advice] = {
     "format_unconfirmed": Advice(
         "A runtime does not say in which format it computed; the declared one is shown as "
         "unconfirmed."
+    ),
+    "third_party": Advice(
+        "An engine from another package took part; its figures are marked as such.",
+        "The record names the package under `engines`.",
     ),
     "delivered_partial": Advice(
         "An engine's delivered figure lacks a scored network and is not ranked.",

@@ -34,6 +34,7 @@ REASONS: dict[str, str] = {
     "virtual": "a virtual engine took part",
     "emulated": "an emulated engine took part",
     "local_only": "an engine took part whose results may not be published",
+    "third_party": "an engine from another package took part",
     "short_loop": "the timed loop was shorter than the policy's",
     "short_spacing": "attempts were allowed closer together than the policy's spacing",
 }
@@ -53,6 +54,7 @@ WARNINGS: dict[str, str] = {
     "format_differs": "a figure was computed in another format than its variant declares",
     "format_unconfirmed": "a runtime does not say which format it computed a figure in",
     "delivered_partial": "an engine's delivered figure lacks a scored network",
+    "third_party": "an engine from another package took part, which nobody here has checked",
     "network_unstable": "a counted network's attempts spread too far",
 }
 
@@ -96,6 +98,7 @@ def not_comparable_because(run: RunState) -> list[str]:
         "virtual": run.took_part(lambda e: e.virtual),
         "emulated": run.took_part(lambda e: e.emulated),
         "local_only": run.took_part(lambda e: e.local_only),
+        "third_party": run.took_part(lambda e: e.package is not None),
         "short_loop": not options.quick and options.loop_s < timing.loop_s,
         "short_spacing": (
             not options.quick and options.spacing_s < run.policy.repetition.spacing_s
@@ -127,6 +130,7 @@ def warnings(run: RunState) -> list[str]:
         "format_differs": any(e.format not in (None, e.declared_format) for e in counting),
         "format_unconfirmed": any(e.format is None for e in counting),
         "delivered_partial": any(e.delivered and not e.delivered.complete for e in run.engines),
+        "third_party": run.took_part(lambda e: e.package is not None),
         "network_unstable": any(e.delivered and e.delivered.unstable for e in run.engines),
     }
     return [code for code in WARNINGS if holds[code]]

@@ -73,8 +73,11 @@ def delivered(
 
 def rankable(engine: EngineRecord) -> bool:
     """Whether an engine's delivered figure may be ranked: complete and stable (methodology §10),
-    of a device that is neither emulated nor virtual, by an engine whose results are published."""
+    of a device that is neither emulated nor virtual, by an engine of npumark's own whose results
+    are published."""
     figure = engine.delivered
     if figure is None or engine.emulated or engine.virtual or engine.local_only:
+        return False
+    if engine.package is not None:
         return False
     return figure.complete and not figure.unstable

@@ -104,6 +104,7 @@ def engine_facts(
         virtual=info.virtual,
         local_only=info.local_only,
         environment=EngineEnvironment.model_validate(environment) if environment else None,
+        package=info.package,
         peak=None,
         delivered=None,
         high_accuracy=None,

@@ -14,6 +14,7 @@ def engine_marks(engine: EngineRecord | EngineInfo) -> tuple[str, ...]:
         "emulated": engine.emulated,
         "virtual": engine.virtual,
         "not for publication": engine.local_only,
+        "third party": engine.package is not None,
     }
     return tuple(mark for mark, holds in marks.items() if holds)
 

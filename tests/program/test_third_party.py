@@ -54,6 +54,8 @@ def test_an_installed_plugin_is_listed_beside_the_built_in_engines(
     found = engines(interpreter, tmp_path)
     assert found["numpy-cpu"]["available"]
     assert found["numpy-cpu"]["runtime_title"] == "NumPy"
+    assert found["numpy-cpu"]["package"] == "npumark-sample-engine 1.0"
+    assert found["ort-cpu"]["package"] is None
     assert found["ort-cpu"]["available"]
 
 
@@ -67,7 +69,12 @@ def test_it_is_measured_by_the_same_rules_and_its_record_verifies(
         *("--engine", "numpy-cpu", "--workload", "peak-16x256x3"),
     )
     assert done.returncode == 0, done.stderr
-    (entry,) = json.loads(done.stdout)["payload"]["entries"]
+    payload = json.loads(done.stdout)["payload"]
+    assert payload["engines"][0]["package"] == "npumark-sample-engine 1.0"
+    assert "third_party" in payload["not_comparable_because"]
+    assert "third_party" in payload["warnings"]
+    (entry,) = payload["entries"]
+    assert entry["label"] == "FP32 (third party)"
     assert (entry["engine"], entry["variant"], entry["status"]) == ("numpy-cpu", "fp32", "ok")
     assert entry["figure"]["tops"] > 0
     assert entry["gates"]["standard"]["passed"]

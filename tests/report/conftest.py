@@ -100,6 +100,7 @@ def engine(id_: str, title: str, peak: float, delivered: dict[str, Any] | None) 
         "emulated": False,
         "virtual": False,
         "local_only": False,
+        "package": None,
         "peak": {
             "tops": peak,
             "format": "INT8",

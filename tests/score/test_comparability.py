@@ -10,6 +10,7 @@ import pytest
 from npumark.orchestrator.request import RunRequest
 from npumark.policy import load_policy
 from npumark.record.model import Check, Environment, Plan, ResumeEvent
+from npumark.score import delivered
 from npumark.score.comparability import REASONS, WARNINGS, rankable
 from npumark.score.derive import Derived, derive
 from npumark.score.planned import Planned
@@ -46,6 +47,7 @@ CASES: dict[str, dict[str, Any]] = {
     "selection": {"request": RunRequest(workloads=("peak", "network"))},
     "virtual": {"engines": (dataclasses.replace(CPU, virtual=True, runtime="virtual"),)},
     "local_only": {"engines": (dataclasses.replace(CPU, local_only=True),)},
+    "third_party": {"engines": (dataclasses.replace(CPU, package="theirs 1.0"),)},
     "short_loop": {"plan": {"loop_s": 1.9}},
     "short_spacing": {"plan": {"spacing_s": 29.0}},
 }
@@ -89,6 +91,18 @@ def test_an_emulated_engine_beside_a_real_one() -> None:
     request = RunRequest(include_emulated=True)
     result = derived(engines=(CPU, fake), request=request)
     assert result.not_comparable_because == ["emulated"]
+
+
+def test_an_engine_from_another_package_is_told_of_wherever_its_figures_are() -> None:
+    result = derived(engines=(dataclasses.replace(CPU, package="theirs 1.0"),))
+    assert result.warnings == ["third_party"]
+    assert result.score is not None
+    assert result.score.label.endswith("(third party)")
+    assert result.engines[0].package == "theirs 1.0"
+    assert not delivered.rankable(result.engines[0])
+    own = derived()
+    assert own.warnings == []
+    assert delivered.rankable(own.engines[0])
 
 
 def test_every_reason_has_a_case() -> None:
