@@ -7,14 +7,15 @@ and dies with this program.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import psutil
 
@@ -24,6 +25,9 @@ if sys.platform == "win32":
     import msvcrt
 
     from npumark.orchestrator.windows_job import WindowsJob
+
+
+_PR_SET_PDEATHSIG, _SIGKILL = 1, 9
 
 
 class Contained:
@@ -112,6 +116,36 @@ def start(
             start_new_session=True,
         )
     return Contained(process, marker)
+
+
+def before_it_starts() -> Callable[[], None] | None:
+    """Return what a child is to run before its program, so that the kernel ends it with this
+    program, however that ends; null where only ``once_started`` can do that, or nothing.
+
+    It is the calling thread that counts: it must outlive the child. What the child starts is not
+    bound, but loses whoever read it. To be used for programs that are not measured.
+    """
+    try:
+        prctl = ctypes.CDLL(None).prctl if sys.platform == "linux" else None
+    except (OSError, AttributeError):
+        prctl = None
+    if prctl is None:
+        return None
+    parent = os.getpid()
+
+    # Between fork and exec: nothing here imports, allocates much or takes a lock.
+    def bind() -> None:
+        prctl(_PR_SET_PDEATHSIG, _SIGKILL, 0, 0, 0)
+        if os.getppid() != parent:  # it ended before it was bound to
+            os._exit(1)
+
+    return bind
+
+
+def once_started(process: subprocess.Popen[Any]) -> None:
+    """Have Windows end a process, with all it starts, when this program ends, however that ends."""
+    if sys.platform == "win32":
+        WindowsJob(process)  # its handle stays open as long as this program runs
 
 
 def kill_marked(marker: str) -> list[int]:

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import IO
 
 from npumark.errors import IntegrityError, NetworkError, NpumarkError, SetupError, UsageError
-from npumark.orchestrator.containment import kill_marked
+from npumark.orchestrator.containment import before_it_starts, kill_marked, once_started
 from npumark.orchestrator.worker_env import MARKER
 
 MIRROR_VARIABLE = "NPUMARK_MIRROR"
@@ -207,13 +207,15 @@ def run(
 
     ``variables`` are its environment, ours where null; ``step`` says what a line tells of, as
     ``step_of`` does of pip's. Raises PipFailed where it fails, SetupError where it cannot be
-    started; whatever is raised, nothing of it is left running.
+    started; whatever is raised, nothing of it is left running. Where this program is killed it is
+    ended too (Linux and Windows).
     """
     env = {**(os.environ if variables is None else variables), MARKER: marker}
     lines: deque[str] = deque(maxlen=_KEPT_LINES)
     inbox: queue.SimpleQueue[str | None] = queue.SimpleQueue()
     with _start(command, env) as process:
         assert process.stdout is not None
+        once_started(process)
         reader = threading.Thread(target=_read, args=(process.stdout, inbox), daemon=True)
         reader.start()
         try:
@@ -239,6 +241,7 @@ def _start(command: Sequence[str], env: Mapping[str, str]) -> subprocess.Popen[s
             text=True,
             encoding="utf-8",
             errors="replace",
+            preexec_fn=before_it_starts(),
         )
     except OSError as fault:
         raise SetupError(

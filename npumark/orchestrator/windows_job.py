@@ -8,6 +8,7 @@ if sys.platform == "win32":
     import ctypes
     import subprocess
     from ctypes import wintypes
+    from typing import Any
 
     import psutil
 
@@ -41,7 +42,7 @@ if sys.platform == "win32":
         """Holds one process and its descendants. Where the system refuses a job (nested jobs
         forbidden) the process tree as psutil sees it is killed instead."""
 
-        def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        def __init__(self, process: subprocess.Popen[Any]) -> None:
             self._pid = process.pid
             self._api = ctypes.WinDLL("kernel32", use_last_error=True)
             self._api.CreateJobObjectW.restype = wintypes.HANDLE

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -263,6 +264,28 @@ time.sleep(600)"""
         time.sleep(0.01)
     assert len(pids) == 2
     assert not any(map(alive, pids))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="asks Linux's kernel")
+def test_whoever_is_killed_outright_leaves_no_pip_running() -> None:
+    """kill -9 of npumark itself, which can then end nothing."""
+    body = """
+import os, time
+print('Collecting', os.getpid(), flush=True)
+time.sleep(600)"""
+    ours = f"""
+import sys
+from npumark.orchestrator import pip
+pip.run((sys.executable, '-u', '-c', {body!r}), 'killed', lambda said: print(said, flush=True))"""
+    with subprocess.Popen((sys.executable, "-c", ours), stdout=subprocess.PIPE) as npumark:
+        assert npumark.stdout is not None
+        pid = int(npumark.stdout.readline().split()[-1])
+        assert alive(pid)
+        npumark.kill()
+    until = time.monotonic() + 10
+    while alive(pid) and time.monotonic() < until:
+        time.sleep(0.01)
+    assert not alive(pid)
 
 
 def alive(pid: int) -> bool:
