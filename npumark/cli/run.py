@@ -56,7 +56,8 @@ def run(
             "--engine",
             "-e",
             metavar="ID",
-            help="Measure this engine only. May be repeated.",
+            help="Measure this engine only, or all of a runtime or provider: `ort`, `ort-qnn`, "
+            "`openvino`. May be repeated; those that are not here are told and left out.",
             autocompletion=complete.engines,
         ),
     ] = None,
@@ -75,7 +76,7 @@ def run(
         typer.Option(
             "--variant",
             metavar="ID",
-            help="Measure this encoding only. May be repeated.",
+            help="Measure this encoding only, or all of a format: `INT8`. May be repeated.",
             autocompletion=complete.variants,
         ),
     ] = None,
@@ -159,10 +160,12 @@ def run(
     Progress goes to standard error; the report (or, with --json, the record) to standard
     output. The record is saved before anything of it is shown.
 
+    An engine that is named and cannot be measured here is told and left out; the others run.
+
     Exit status: 0 measured; 1 measured, but an attempt crashed, timed out or ran on the wrong
-    device; 2 the request cannot be carried out; 3 nothing here can be measured; 4 workers
-    failed and left no score; 5 a file is not what it should be; 130 stopped, what was measured
-    is saved.
+    device; 2 the request cannot be carried out; 3 nothing of what was asked for can be measured
+    here; 4 workers failed and left no score; 5 a file is not what it should be; 130 stopped,
+    what was measured is saved.
     """
     from npumark.orchestrator.request import RunRequest
 
@@ -248,13 +251,19 @@ def _measure(request: RunRequest, as_json: bool) -> int:
 
 
 def _plan(request: RunRequest, as_json: bool) -> int:
+    from npumark.errors import SetupError
+    from npumark.orchestrator.lock import Taken
     from npumark.orchestrator.run import dry_run
     from npumark.report.live import LiveView
     from npumark.report.page import page_of
     from npumark.report.plan import render_plan
 
-    with LiveView(sys.stderr) as view:
-        found = dry_run(request, view)
+    with LiveView(sys.stderr, quick=request.quick) as view:
+        try:
+            found = dry_run(request, view)
+        except Taken as fault:
+            hint = "A dry run runs small models on the engines too, which would disturb it."
+            raise SetupError(fault.message, f"{hint} {fault.hint}") from None
     if as_json:
         output.put_json(_document(found))
     else:

@@ -77,6 +77,10 @@ class CompiledModels:
         """Say whether the entry must be prepared before its next attempt."""
         return self.jobs.compiles(planned) and planned.key not in self._ready
 
+    def kept(self, planned: Planned) -> bool:
+        """Say whether a model of the entry was left here, by an earlier run or by this one."""
+        return os.path.lexists(self.jobs.cache_dir(planned) / SIDECAR)
+
     def stamps(self, planned: Planned) -> Mapping[str, Stamp] | None:
         """Return the stamps of the entry's model for its next job; null: it keeps none."""
         return self._ready.get(planned.key)
@@ -100,7 +104,7 @@ class CompiledModels:
         compile, attempt 1 says so itself.
         """
         folder = self.jobs.cache_dir(planned)
-        there = os.path.lexists(folder / SIDECAR)
+        there = self.kept(planned)
         first = work(self.jobs.prepare(planned, stamps, {}))
         if there and _broken(first):
             died = first.why or "its answers are other ones than when it was compiled"

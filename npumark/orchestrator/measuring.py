@@ -148,7 +148,8 @@ class Measuring:
         """See to it that the entry's compiled model is there and loads, and write down what it
         took. Where that fails, the attempt fails too and says why; nothing is decided here."""
         book = self.book
-        self.tell(Stage("compile", f"Compiling for {planned}"))
+        doing = "Checking the compiled model of" if self.models.kept(planned) else "Compiling for"
+        self.tell(Stage("compile", f"{doing} {planned}"))
         started, spent = self.clock.now_ns(), book.spent_ns.get("compile", 0)
         with self.spending("compile"):
             made = self.models.prepare(planned, self.stamps, partial(self._compile, planned))

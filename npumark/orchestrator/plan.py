@@ -19,6 +19,7 @@ from npumark.orchestrator.select import check_variants, select_engines, select_w
 from npumark.pack.manifest import Manifest, Tier, Workload
 from npumark.policy import Policy
 from npumark.score import repetition
+from npumark.score.labels import declared_label
 from npumark.score.planned import Planned, derived_format
 from npumark.worker.protocol import EngineInfo
 
@@ -158,8 +159,9 @@ def _entries(
     workload: Workload, engine: EngineInfo, request: RunRequest, ladder: Ladder
 ) -> Iterator[Planned]:
     names = engine.variants
-    if not names and request.engines is not None:
-        # An engine that is only measured when it is asked for has been asked for.
+    if not names and request.engines is None:
+        return  # measured only where it is named, whatever else is asked for
+    if not names:
         names = engine.extra_variants
     if request.all_variants or request.variants is not None:
         names = (*names, *(v for v in engine.extra_variants if v not in names))
@@ -215,7 +217,8 @@ def _representatives(
 def _first_of_each_format(entries: Sequence[Planned]) -> list[Planned]:
     first: dict[str, Planned] = {}
     for planned in entries:
-        first.setdefault(planned.declared_format, planned)
+        # By the label: INT8 with activations of 16 bits is another family than INT8.
+        first.setdefault(declared_label(planned.declared_format, planned.variant), planned)
     return list(first.values())
 
 

@@ -24,7 +24,7 @@ _STAGES = {
     "discover": "finding engines",
     "pack": "checking the pack",
     "preconditions": "watching the machine",
-    "compile": "compiling models",
+    "compile": "preparing compiled models",
     "spacing": "waits between attempts",
     "overhead": "measuring the harness",
 }
@@ -101,4 +101,6 @@ def saved(sheet: Sheet, run: Payload, where: Path | None) -> None:
 
 
 def _brief(ns: float) -> str:
+    if ns <= 0:
+        return "below what can be told apart"
     return f"{ns:.0f} ns" if ns < 1000 else f"{ns / 1000:.1f} µs"

@@ -51,10 +51,9 @@ class LiveView:
         wall: Callable[[], datetime] = datetime.now,
     ) -> None:
         self._page = page or page_of(stream)
-        self._quick = quick
         self._clock_ns = clock_ns
         self._wall = wall
-        self._progress = Progress()
+        self._progress = Progress(exact=quick)
         self._lock = threading.Lock()
         self._waiting = threading.Event()
         self._closing = threading.Event()
@@ -165,13 +164,16 @@ class LiveView:
         progress = self._progress
         said = count(progress.done, "attempt") + " done"
         if progress.left is not None:
-            more = "" if self._quick or not progress.left else "+"
-            said = f"{progress.done} done, {progress.left}{more} left"
+            # A lower bound of none says nothing: what ran may want to be repeated.
+            bound = "" if progress.exact else "at least "
+            said = f"{progress.done} done"
+            if progress.left or progress.exact:
+                said += f", {bound}{progress.left} left"
         if progress.projected_s is not None:
             until = self._wall() + timedelta(seconds=progress.projected_s)
             said += f" · projected {duration(progress.projected_s)} (until {until:%H:%M})"
         elif progress.left_s:
-            said += f" · at least {duration(progress.left_s)}"
+            said += f" · loops at least {duration(progress.left_s)}"
         room = min(24, (self._page.width or 80) - width_of(said) - 3)
         text = Text()
         if progress.total and room >= 6:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from npumark.orchestrator.run import DryRun
 from npumark.report.page import Page
+from npumark.report.progress import ON_TOP
 from npumark.report.sheet import DIM, STRONG, WARN, Part, Sheet
 from npumark.report.words import count, duration, size
 from npumark.score.planned import Planned
@@ -71,7 +72,7 @@ def _needs(found: DryRun) -> list[tuple[str, Sequence[Part]]]:
             "time",
             [
                 f"projected {_range(duration(soon), duration(late))}",
-                ("loading and answers come on top", DIM),
+                (f"of watching, warm-ups and timed loops; {ON_TOP}", DIM),
             ],
         ),
         ("space", [part for part in space if part]),

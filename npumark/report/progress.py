@@ -18,6 +18,9 @@ from npumark.orchestrator.events import (
 from npumark.report.sheet import BAD, DIM, GOOD, WARN, Part
 from npumark.report.words import count, duration, size, tops
 
+ON_TOP = "starting workers, loading and checking answers come on top, and may take longer"
+"""What a projection from the policy alone leaves out."""
+
 
 @dataclass(slots=True)
 class Progress:
@@ -26,9 +29,11 @@ class Progress:
     ``best`` is the fastest attempt that counts, of an engine that is not emulated, one of the
     peak test where there is any: whether it is of the peak test, its TOPS and its entry.
     ``left`` is the scheduler's lower bound on the attempts, ``left_s`` that on their time,
-    loading and answers aside. ``walls_ns`` are the wall times of the attempts that have ended.
+    loading and answers aside. ``exact`` says that ``left`` is no bound but the number: in a
+    quick run each entry has one attempt. ``walls_ns`` are the wall times of the attempts that have ended.
     """
 
+    exact: bool = False
     stage: Stage | None = None
     now: AttemptStarted | None = None
     done: int = 0
@@ -91,7 +96,7 @@ def words(event: Event, progress: Progress) -> list[Part] | None:
         text = f"plan: {count(len(event.plan) - skipped, 'entry', 'entries')}"
         text += f", {skipped} skipped" if skipped else ""
         if event.estimate_s is not None:
-            text += f", at least {duration(event.estimate_s)}; loading and answers come on top"
+            text += f", at least {duration(event.estimate_s)} of warm-ups and timed loops; {ON_TOP}"
         return [text]
     if isinstance(event, Checked):
         found = violations(event.environment)
@@ -130,7 +135,8 @@ def _ending(event: AttemptEnded) -> str:
 
 def _ended(event: AttemptEnded, progress: Progress) -> list[Part]:
     total = progress.total
-    number = str(progress.done) if total is None else f"{progress.done}/{total}"
+    more = "" if progress.exact else "+"
+    number = str(progress.done) if total is None else f"{progress.done}/{total}{more}"
     attempt = event.attempt
     parts: list[Part] = [(f"[{number}]", DIM), f"{marked(event)} · {attempt.n}"]
     if event.tops is not None:

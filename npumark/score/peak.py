@@ -88,7 +88,11 @@ def no_score_reason(
     """Return a sentence that says why a run has no score."""
     peaks = [e for e in entries if manifest.workloads[e.workload].tier == "peak"]
     if not peaks:
-        return "the plan holds no peak test, which the score is made of"
+        beside = {e.workload for e in entries}
+        if beside and all(manifest.workloads[w].tier == "extra" for w in beside):
+            one = len(beside) == 1
+            return f"{', '.join(sorted(beside))} {'is' if one else 'are'} not scored"
+        return "the peak test, which the score is made of, was not part of this run"
     if any(e.peak for e in engines):
         return "only emulated or virtual engines have a peak, and those never make the score"
     counts: dict[str, int] = {}

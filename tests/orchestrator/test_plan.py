@@ -14,7 +14,7 @@ from npumark.orchestrator.lists import (
     parse_known_crashes,
     parse_ladder,
 )
-from npumark.orchestrator.plan import Host, estimate, files_read, make_plan
+from npumark.orchestrator.plan import Host, _first_of_each_format, estimate, files_read, make_plan
 from npumark.orchestrator.request import RunRequest
 from npumark.policy import load_policy
 from npumark.score.planned import Planned
@@ -96,6 +96,14 @@ def test_a_quick_plan_has_one_shape_and_one_label_per_family() -> None:
     ]
 
 
+def test_a_quick_plan_holds_activations_of_16_bits_beside_those_of_8() -> None:
+    entries = [
+        Planned(NPU.id, "peak-s", variant, variant, "INT8", "peak", "peak")
+        for variant in ("int8-u8s8", "int8-s8s8", "int8-a16w8")
+    ]
+    assert [p.variant for p in _first_of_each_format(entries)] == ["int8-u8s8", "int8-a16w8"]
+
+
 def test_the_ladder_thins_networks_and_leaves_the_peak_whole() -> None:
     plan = plan_for((CPU, GPU), RunRequest(ladder="default"))
     assert sum(p.tier == "peak" and p.engine == CPU.id for p in plan) == 8
@@ -134,6 +142,8 @@ def test_an_engine_without_default_variants_runs_its_extras_where_it_is_named() 
     more = replace(CPU, variants=("fp32",), extra_variants=("fp16",))
     named = planned(RunRequest(engines=(CPU.id,), workloads=("peak-s",)), (more,))
     assert keys(named) == [f"{CPU.id}/peak-s/fp32"]
+    for request in (RunRequest(all_variants=True), RunRequest(variants=("fp16",))):
+        assert {p.engine for p in planned(request, engines)} == {CPU.id}
 
 
 def test_a_variant_may_be_named_by_its_format() -> None:

@@ -58,7 +58,8 @@ def test_a_model_is_compiled_once_and_every_attempt_loads_it(bench: Any, make_ca
     assert attempts_of(payload) == [("ok", "reused", True)] * 3
     assert all(a.cache and a.cache.compile_ns is None for a in payload.entries[0].attempts)
     assert payload.where_time_went_ns["compile"] >= made.wall_ns
-    assert [e.name for e in bench.events if isinstance(e, Stage)].count("compile") == 1
+    doing = [e.text for e in bench.events if isinstance(e, Stage) and e.name == "compile"]
+    assert doing == [f"Compiling for virtual-cpu · {NET} · fp32"]
     # What the preparation loaded is no attempt.
     assert len(list((bench.home / "script.attempts").glob(f"virtual-cpu.{NET}.*"))) == 3
     assert len(models()) == 1
@@ -67,6 +68,8 @@ def test_a_model_is_compiled_once_and_every_attempt_loads_it(bench: Any, make_ca
     assert (only(again).state, only(again).compile_ns) == ("reused", None)
     assert only(again).load_ns
     assert attempts_of(again) == [("ok", "reused", True)]
+    doing = [e.text for e in bench.events if isinstance(e, Stage) and e.name == "compile"]
+    assert doing == [f"Checking the compiled model of virtual-cpu · {NET} · fp32"]
 
 
 def _flip(model: Path) -> None:

@@ -275,6 +275,13 @@ def test_all_engines_share_one_scale(make_record: Make) -> None:
     assert bars[1] == pytest.approx(0.9 * bars[0], abs=1)
 
 
+def test_an_overhead_below_what_can_be_told_apart_is_no_negative_time(make_record: Make) -> None:
+    cost = {"call": 2100, "bare_call": 8673, "added": -6573, "timer": 38}
+    text = " ".join(render(make_record(harness={"overhead_ns": cost}), Page()).split())
+    assert "on a trivial graph: below what can be told apart (call 2.1 µs" in text
+    assert "-6573" not in text
+
+
 def test_the_record_and_the_time_are_in_the_last_lines(make_record: Make) -> None:
     text = render(make_record(), Page(width=40), where=Path("/a/very/long/path/to/the/record.json"))
     assert "\n/a/very/long/path/to/the/record.json\n" in text
