@@ -16,6 +16,7 @@ from pathlib import Path
 from npumark import __version__
 from npumark.cli import output
 from npumark.errors import EXIT_MEASURED_WITH_FAULTS, Interrupted, NpumarkError
+from npumark.plain import printable
 
 INTERRUPTED = Interrupted.exit_code
 UNFORESEEN = EXIT_MEASURED_WITH_FAULTS
@@ -62,7 +63,12 @@ def tell(message: str, hint: str | None) -> None:
     if sys.stderr is None:  # print would take standard output instead
         return
     try:
-        print(*lines, sep="\n", file=sys.stderr, flush=True)
+        print(
+            *("\n".join(map(printable, line.split("\n"))) for line in lines),
+            sep="\n",
+            file=sys.stderr,
+            flush=True,
+        )
     except (OSError, ValueError):
         return  # nobody is left to read it; the exit status still tells
 

@@ -9,6 +9,7 @@ from contextlib import suppress
 from typing import Any, TextIO
 
 from npumark.errors import SetupError
+from npumark.plain import json_safe
 
 
 class OutputError(SetupError):
@@ -71,5 +72,6 @@ def _drop(stream: TextIO) -> None:
 
 
 def put_json(document: Any) -> None:
-    """Write one JSON document to standard output; NaN and infinities are refused."""
-    put(json.dumps(document, indent=2, allow_nan=False, ensure_ascii=False) + "\n")
+    """Write one JSON document to standard output; NaN and infinities are refused, and what a
+    terminal would obey is escaped."""
+    put(json_safe(json.dumps(document, indent=2, allow_nan=False, ensure_ascii=False)) + "\n")

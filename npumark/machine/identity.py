@@ -11,6 +11,7 @@ import re
 from typing import Any
 
 from npumark.machine.host import THIS, Host, Reading
+from npumark.plain import one_line
 
 _ISA = {
     "avx", "avx2", "avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_vnni", "avx512_bf16",
@@ -61,7 +62,7 @@ def machine(host: Host = THIS) -> dict[str, Any]:
         "container": _container(host),
         "boot": boot(host),
     }
-    facts: dict[str, Any] = {name: reading.value for name, reading in readings.items()}
+    facts: dict[str, Any] = {n: r.value and one_line(r.value) for n, r in readings.items()}
     why = {n: r.why or "not stated" for n, r in readings.items() if r.value is None}
     facts["isa"], lacking = _isa(host)
     if lacking is not None:

@@ -21,6 +21,7 @@ from npumark.errors import IntegrityError
 from npumark.hardware import key_sets, number
 from npumark.machine.card import ROLES, Card, Role, vendor_name
 from npumark.machine.identity import clean_cpu_name
+from npumark.plain import one_line
 from npumark.record.model import Processor
 from npumark.worker.protocol import EngineInfo
 
@@ -144,7 +145,7 @@ def _of_engine(info: EngineInfo) -> _Device:
         device.guessed.add(info.id)
     if doubt := details.pop("identity", None):
         device.said.append(str(doubt))
-    name = str(told.get("name") or "").strip()
+    name = one_line(str(told.get("name") or ""))
     if name:
         device.names.append(name)
     device.views.add(str(info.options.get("provider") or info.runtime))
@@ -296,9 +297,10 @@ def _raw_name(device: _Device) -> str | None:
     """Return the name that is sure to be this product's, else the first that an engine gives,
     else what its id may stand for."""
     card = device.card
-    if card is not None and card.name and card.name_sure:
-        return card.name
-    return next(iter(device.names), card.name if card else None)
+    listed = one_line(card.name or "") if card is not None else ""
+    if card is not None and card.name_sure and listed:
+        return listed
+    return next(iter(device.names), listed or None)
 
 
 def _by_vendor(device: _Device) -> str | None:

@@ -13,6 +13,8 @@ from typing import IO
 
 from rich.cells import cell_len
 
+from npumark.plain import printable
+
 NARROWEST = 20
 """Columns below which nothing is laid out; a narrower terminal wraps by itself."""
 
@@ -47,7 +49,9 @@ class Page:
         return self.width is None or columns <= self.width
 
     def plain(self, text: str) -> str:
-        """Return ``text`` in characters that the stream can show."""
+        """Return ``text`` in characters that the stream can show: without what a terminal would
+        obey, whoever wrote it. All text of a page comes through here."""
+        text = printable(text)
         return text if self.unicode else text.translate(_PLAIN)
 
 

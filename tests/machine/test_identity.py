@@ -70,6 +70,11 @@ def test_a_linux_machine(fake: Any) -> None:
     }
 
 
+def test_a_fact_has_no_control_characters(fake: Any) -> None:
+    fake.tree({"/sys/class/dmi/id/product_name": "Lap\x1b[31mtop\x07 \x9b7"})
+    assert identity.machine(fake.host)["board_product"] == "Laptop 7"
+
+
 def test_an_arm_machine(fake: Any) -> None:
     fake.write(
         "/proc/cpuinfo",

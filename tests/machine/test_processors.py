@@ -51,6 +51,15 @@ def test_two_engines_share_the_cpu() -> None:
     assert owner == {"ort-cpu": "cpu", "openvino-cpu": "cpu"}
 
 
+@pytest.mark.parametrize("sure", [True, False])
+def test_a_name_has_no_control_characters_whoever_gives_it(sure: bool) -> None:
+    evil = "Fast\x1b]0;title\x07 NPU\x9b\u202e"
+    card = Card("NPU", {"bus": frozenset({"0000:05:00.0"})}, name=evil, name_sure=sure)
+    info = _info("x-npu", role="NPU", bus="0000:05:00.0", name=f"\n{evil}")
+    for (npu,) in (assign([info], [card])[0], assign([info])[0], assign([], [card])[0]):
+        assert (npu.name, npu.details["raw_name"]) == ("Fast NPU", "Fast NPU")
+
+
 def test_a_nameless_cpu_takes_the_machines_name() -> None:
     info = _info("ort-cpu", key="cpu", role="CPU", name="")
     card = Card("CPU", {"key": frozenset({"cpu"})}, name="AMD EPYC 9B14 96-Core Processor")

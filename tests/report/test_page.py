@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from npumark.report.page import NARROWEST, page_of
+from npumark.report.page import NARROWEST, Page, page_of
 
 
 class Stream(io.StringIO):
@@ -89,3 +89,10 @@ def test_a_closed_stream_is_no_terminal() -> None:
     stream = io.StringIO()
     stream.close()
     assert not page_of(stream, {}).live
+
+
+def test_text_loses_what_a_terminal_would_obey_and_keeps_its_spaces() -> None:
+    page = Page()
+    assert page.plain("\x1b[31ma\x1b[0m  b\x1b]0;title\x07") == "a  b"
+    assert page.plain("a\x07b\nc\x9bd\u202ee\ud800") == "a b c d e "
+    assert page.plain("0.83 TOPS · µs — ✓") == "0.83 TOPS · µs — ✓"
