@@ -101,7 +101,10 @@ NATIVE_PROVIDERS: tuple[Provider, ...] = (
         traps=(
             "evaluation is lazy: a call that does not force it computes nothing",
             "on a card with memory of its own, viewing an output is what copies it to the host",
-            "under Linux a CPU has one slow thread: it is measured only when asked for by name",
+            (
+                "under Linux a CPU has one slow thread: it is measured only where it is named, "
+                "then in every variant, and neither --all-variants nor --variant brings it in"
+            ),
             "convolutions have no form with packed weights; networks of them run in FP16 and BF16",
         ),
         states={"CPU": MEASURED},

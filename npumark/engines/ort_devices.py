@@ -27,6 +27,9 @@ from npumark.errors import EngineError
 from npumark.hardware import bus_address, is_software
 
 _NVIDIA, _APPLE = 0x10DE, 0x106B
+WITHOUT_GPU = "docs/ENGINES.md tells how SwiftShader emulates a GPU where there is none"
+"""Ends a reason of WebGPU's: what else would do."""
+
 _UNTOLD = "nothing: which adapter WebGPU takes is not told"
 
 
@@ -270,7 +273,11 @@ def _webgpu_adapter() -> tuple[bool, str | None, str | None]:
     """Return whether WebGPU computes in software here, the adapter's name, and why it cannot."""
     adapters = vulkan_adapters()
     if not adapters:
-        return False, None, "no Vulkan driver is found; install the GPU's driver and the loader"
+        return (
+            False,
+            None,
+            f"no Vulkan driver is found; install the GPU's driver and the loader; {WITHOUT_GPU}",
+        )
     hardware = [adapter for adapter in adapters if not adapter.software]
     chosen = hardware or list(adapters)
     return not hardware, chosen[0].name if len(chosen) == 1 else None, None

@@ -16,7 +16,7 @@ from npumark.engines.catalogue import PROVIDERS, Provider
 from npumark.engines.library_files import damage
 from npumark.engines.missing_libraries import in_words, missing
 from npumark.engines.one_node import SHAPE, one_node_model
-from npumark.engines.ort_devices import Device, listed_devices, named_devices
+from npumark.engines.ort_devices import WITHOUT_GPU, Device, listed_devices, named_devices
 from npumark.engines.ort_options import provider_options
 from npumark.engines.ort_plugins import OTHERS, Plugin, installed_plugins, register
 from npumark.engines.ort_session import bring_provider, create
@@ -185,6 +185,9 @@ class _Context:
             if broken := damage(row.packages, row.environment):
                 return broken
             needs = "" if missing(str(fault)) else _needs(row)
+            if row.id == "ort-webgpu" and device.emulated:
+                # Dawn refuses some adapters in software, Mesa's of Debian 12 among them.
+                needs = f"; {WITHOUT_GPU}"
             return f"a one-node model fails: {in_words(fault, 300)}{needs}"
         return None
 

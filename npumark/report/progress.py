@@ -30,7 +30,8 @@ class Progress:
     peak test where there is any: whether it is of the peak test, its TOPS and its entry.
     ``left`` is the scheduler's lower bound on the attempts, ``left_s`` that on their time,
     loading and answers aside. ``exact`` says that ``left`` is no bound but the number: in a
-    quick run each entry has one attempt. ``walls_ns`` are the wall times of the attempts that have ended.
+    quick run each entry has one attempt. ``walls_ns`` are the wall times of the attempts that
+    have ended.
     """
 
     exact: bool = False

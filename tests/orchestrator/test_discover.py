@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -12,7 +13,9 @@ from npumark.engines.ort_plugins import OTHERS
 from npumark.engines.registry import BUILT_IN
 from npumark.orchestrator import discover
 from npumark.orchestrator.discover import Found, Runtime, in_parts, merge, observed
+from npumark.orchestrator.environments import standing
 from npumark.orchestrator.supervisor import Outcome
+from npumark.orchestrator.survey import with_environments
 from npumark.worker.protocol import EngineInfo, Result, Status
 
 
@@ -295,3 +298,29 @@ def test_another_minor_python_than_the_packages_are_for_is_the_reason() -> None:
         "its interpreter is now Python 3.12.1, and its packages are for Python 3.11.7; "
         "`npumark engines install ggml --again` makes its environment anew"
     )
+
+
+@pytest.mark.parametrize(
+    "why",
+    [
+        "ImportError: libcuda.so.1: cannot open shared object file: No such file or directory",
+        "MLX cannot be loaded: it needs NVIDIA's driver, which is not here",
+    ],
+)
+def test_an_environment_that_lacks_a_driver_is_not_to_be_made_anew(
+    why: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for module in ("discover", "survey", "environments"):
+        monkeypatch.setattr(f"npumark.orchestrator.{module}.here", lambda: "linux-x86_64")
+    runtime = Runtime("mlx", "x:E", {}, "/p", "mlx-cuda", {}, "3.11.7", "0" * 64)
+    (line,) = merge(((runtime, outcome("crashed", why, None)),))
+    assert (line.info.id, line.failed) == ("mlx-gpu", True)
+    assert str(line.info.reason).endswith(
+        "it needs NVIDIA's driver, which is not here; install that, or free the space with "
+        "`npumark engines remove mlx-cuda`"
+    )
+    # What it does not bring is to be had from the environment that does.
+    told = {
+        f.info.id: f.info.reason for f in with_environments((line,), (standing("mlx", tmp_path),))
+    }
+    assert told["mlx-cpu"] == "not installed; run `npumark engines install mlx`"
