@@ -58,6 +58,16 @@ def engines_dir() -> Path:
     return _named_by(ENGINES_VARIABLE) or data_dir() / "engines"
 
 
+def engines_doubt() -> str | None:
+    """Return a sentence where ``NPUMARK_ENGINES`` names no folder, so that no environment is
+    found; null where it does, or is unset."""
+    place = _named_by(ENGINES_VARIABLE)
+    if place is None or os.path.isdir(place):  # noqa: PTH112 - Path raises where it may not look
+        return None
+    why = "that is no folder" if os.path.lexists(place) else "there is no such folder yet"
+    return f"{ENGINES_VARIABLE} is {str(place)!r}, and {why}: no environment is used from it"
+
+
 def config_dir() -> Path:
     """Return the folder of settings and keys."""
     root = home()

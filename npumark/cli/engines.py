@@ -49,6 +49,7 @@ def engines(
     from npumark.report.engines import render_engines
     from npumark.report.page import page_of
 
+    _doubt()
     found = survey(virtual)
     if json:
         output.put_json(
@@ -115,6 +116,7 @@ def install(
             "--again makes an environment anew, and none is named",
             "`npumark engines install` lists them.",
         )
+    _doubt()
     found = standings()
     sizes = {s.name: size_of(s) for s in found if s.installed}
     folder = str(paths.engines_dir())
@@ -226,6 +228,16 @@ def _made(made: Made) -> dict[str, Any]:
             for f in made.engines
         ],
     }
+
+
+def _doubt() -> None:
+    """Tell on stderr where the folder of environments is none: nothing else would say so."""
+    from npumark import paths
+
+    said = paths.engines_doubt()
+    if said is not None:
+        with contextlib.suppress(OSError, ValueError):
+            print(f"note: {said}", file=sys.stderr, flush=True)
 
 
 @contextlib.contextmanager

@@ -20,6 +20,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
 
 from npumark.errors import IntegrityError, NetworkError, NpumarkError, SetupError, UsageError
 from npumark.orchestrator.containment import before_it_starts, kill_marked, once_started
@@ -101,29 +103,55 @@ def sources(mirror: str | None) -> tuple[Source, ...]:
     """Return where to look, in order: the mirror alone, then what pip is set up for as well.
 
     ``mirror`` is a folder of wheels, the URL of a page that links to some, or that of a package
-    index (it ends in ``/simple``). Raises UsageError where the folder is not there.
+    index (it ends in ``/simple``). Raises UsageError where it is none of these.
     """
     mirror = (mirror or "").strip()
     if not mirror:
         return (Source(),)
     hidden = ("index-url", "pypi-url", "extra-index-url", "find-links", "no-index")
-    if re.match(r"https?://", mirror):
+    scheme = mirror.partition("://")[0].lower() if "://" in mirror else None
+    if scheme in ("http", "https"):
+        _check_url(mirror)
         if mirror.rstrip("/").endswith("/simple"):
             return (
                 Source(("--index-url", mirror), hidden, mirror_only=True),
                 Source(("--extra-index-url", mirror)),
             )
+    elif scheme not in (None, "file"):
+        raise _no_mirror(mirror, f"packages are not fetched by {scheme}")
     else:
-        folder = Path(mirror).expanduser()
-        if not folder.is_dir():
-            raise UsageError(
-                f"{MIRROR_VARIABLE} is {mirror!r}, and there is no such folder",
-                "Set it to a folder of wheels or to a URL, or leave it unset.",
-            )
-        mirror = str(folder.absolute())
+        mirror = str(_folder(mirror, is_url=scheme is not None))
     return (
         Source(("--no-index", "--find-links", mirror), hidden, mirror_only=True),
         Source(("--find-links", mirror)),
+    )
+
+
+def _check_url(mirror: str) -> None:
+    try:
+        parts = urlsplit(mirror)
+        whole = bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        whole = False
+    if not whole or re.search(r"[\s\x00-\x1f\x7f]", mirror):
+        raise _no_mirror(mirror, "that is no whole URL")
+
+
+def _folder(mirror: str, *, is_url: bool) -> Path:
+    try:
+        folder = Path(url2pathname(urlsplit(mirror).path) if is_url else mirror).expanduser()
+        there = folder.is_dir()
+    except (ValueError, OSError, RuntimeError):
+        there = False
+    if not there:
+        raise _no_mirror(mirror, "there is no such folder")
+    return folder.absolute()
+
+
+def _no_mirror(mirror: str, why: str) -> UsageError:
+    return UsageError(
+        f"{MIRROR_VARIABLE} is {mirror!r}, and {why}",
+        "Set it to a folder of wheels or to an http or https URL, or leave it unset.",
     )
 
 

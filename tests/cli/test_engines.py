@@ -190,3 +190,34 @@ def test_what_stays_of_one_that_was_removed_is_told(
     told = f"stub is removed; it was a link to {home / 'moved'}, whose files stay\n"
     assert capsys.readouterr().out == told
     assert (home / "moved" / "environment.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [("file", "that is no folder"), ("none", "there is no such folder yet"), ("folder", None)],
+)
+def test_a_folder_of_environments_that_is_none_is_told_in_a_line(
+    home: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    value: str,
+    why: str | None,
+) -> None:
+    (home / "file").write_text("")
+    (home / "folder").mkdir()
+    place = home / value
+    monkeypatch.setenv("NPUMARK_ENGINES", str(place))
+    line = f"note: NPUMARK_ENGINES is {str(place)!r}, and {why}: no environment is used from it\n"
+    assert main(["engines", "install", "--json"]) == 0
+    said = capsys.readouterr()
+    assert said.err == (line if why else "")
+    assert json.loads(said.out)["folder"] == str(place)
+
+
+def test_a_mirror_that_is_none_is_a_fault_of_use(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("NPUMARK_MIRROR", "ftp://wheels")
+    assert main(["engines", "install", "stub"]) == 2
+    said = capsys.readouterr().err
+    assert "error: NPUMARK_MIRROR is 'ftp://wheels', and packages are not fetched by ftp\n" in said

@@ -98,6 +98,33 @@ def test_a_mirror_that_is_not_there_is_named() -> None:
         sources("/no/such")
 
 
+@pytest.mark.parametrize(
+    ("mirror", "why"),
+    [
+        ("http://[bad", "that is no whole URL"),
+        ("http://", "that is no whole URL"),
+        ("https:///wheels", "that is no whole URL"),
+        ("https://host:99999/wheels", "that is no whole URL"),
+        ("https://host:port/wheels", "that is no whole URL"),
+        ("HTTP://host/x y", "that is no whole URL"),
+        ("ftp://host/wheels", "packages are not fetched by ftp"),
+        ("file:///no/such", "there is no such folder"),
+        ("file://[bad", "there is no such folder"),
+        ("\0", "there is no such folder"),
+    ],
+)
+def test_a_mirror_that_is_none_is_told_before_anything_is_made(mirror: str, why: str) -> None:
+    with pytest.raises(UsageError) as told:
+        sources(mirror)
+    assert told.value.message == f"NPUMARK_MIRROR is {mirror!r}, and {why}"
+
+
+@pytest.mark.skipif(os.name != "posix", reason="spells a path of POSIX as a URL")
+def test_a_mirror_may_be_a_folder_as_a_url(tmp_path: Path) -> None:
+    (tmp_path / "my wheels").mkdir()
+    assert sources(f"file://{tmp_path}/my%20wheels") == sources(str(tmp_path / "my wheels"))
+
+
 class Runs:
     """Stands in for ``run``: ``ends`` are the lines with which each call fails, or null.
 
