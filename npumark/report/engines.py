@@ -73,6 +73,8 @@ def _facts(engine: EngineInfo) -> list[tuple[str, list[Part]]]:
     runtime: list[Part] = [f"{engine.runtime_title} {engine.version or '(version unknown)'}"]
     if engine.environment is not None:
         runtime.append((f"environment {engine.environment}", DIM))
+    if engine.package is not None:
+        runtime.append((f"from the package {engine.package}", WARN))
     facts: list[tuple[str, list[Part]]] = [("runtime", runtime)]
     extra = ", ".join(engine.extra_variants)
     if engine.variants or not extra:

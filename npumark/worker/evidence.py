@@ -119,7 +119,7 @@ def sound(placement: Any) -> Placement:
     told = replace(
         placement,
         evidence=one_line(evidence)[:500],
-        why=None if placement.why is None else _short(placement.why, 2000),
+        why=None if placement.why is None else _words(placement.why),
     )
     if told.verdict not in VERDICTS:
         return _refused(told, f"the engine's verdict is {_short(told.verdict)}")
@@ -149,11 +149,15 @@ def _refused(placement: Placement, why: str) -> Placement:
     return Placement("unproved", None, None, None, placement.evidence, why)
 
 
-def _short(value: object, most: int = 80) -> str:
+def _short(value: object) -> str:
     try:
-        return one_line(value if isinstance(value, str) else repr(value))[:most]
+        return one_line(repr(value))[:80]
     except Exception:  # noqa: BLE001 - the value is an engine's own, and may fail at being shown
         return f"a {type(value).__name__}"
+
+
+def _words(why: Any) -> str:
+    return one_line(why)[:2000] if isinstance(why, str) else _short(why)
 
 
 def _unproved(why: str) -> Placement:

@@ -187,3 +187,10 @@ def test_a_processor_of_a_maker_that_no_provider_drives_says_so() -> None:
 )
 def test_what_an_engine_lacks(engine: EngineInfo, lack: str) -> None:
     assert reach.lack(engine) == lack
+
+
+def test_an_engine_from_another_package_names_it() -> None:
+    text = render_engines(survey((info("x-cpu", package="theirs 1.0"), "cpu")), Page())
+    assert "x-cpu  third party" in text
+    assert "from the package theirs 1.0" in text
+    assert "third party" not in render_engines(survey((info("ort-cpu"), "cpu")), Page())

@@ -298,6 +298,9 @@ def test_a_proof_that_is_none_is_told_in_words(told: Any) -> None:
     found = sound(told)
     assert (found.verdict, found.share) == ("unproved", None)
     assert found.why
+    assert sound(Placement("proved", "1.0", None, None, "x")).why == (  # type: ignore[arg-type]
+        "the engine reported a share of '1.0', not a number between 0 and 1"
+    )
     decode_result(Result("ok", placement=found).encode())
     good = Placement("proved", np.float64(1.0), 1.0, 1, "a \x1b[31mprofile")
     assert sound(good) == replace(good, evidence="a profile")
