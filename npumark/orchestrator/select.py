@@ -235,8 +235,10 @@ def _remedy(engines: Sequence[EngineInfo]) -> str | None:
     found = {m[0] for e in engines if (m := _INSTALL.search(e.reason or ""))}
     if len(found) == 1:
         (command,) = found
-        needs = _needs(engines)
-        more = f"adds it; it also needs {needs}" if needs else "makes it available"
+        brought = [e for e in engines if _INSTALL.search(e.reason or "")]
+        needs = _needs(brought)
+        what = "it" if len(brought) == len(engines) else ", ".join(e.id for e in brought)
+        more = f"adds {what}; it also needs {needs}" if needs else f"makes {what} available"
         return f"{command} {more}."
     if engines and all(_NEXT_STEP.search(e.reason or "`") for e in engines):
         return None

@@ -18,7 +18,7 @@ from npumark.orchestrator.events import (
 from npumark.report.sheet import BAD, DIM, GOOD, WARN, Part
 from npumark.report.words import count, duration, size, tops
 
-ON_TOP = "starting workers, loading and checking answers come on top, and may take longer"
+ON_TOP = "starting workers, loading and checking answers come on top and can take longer than those"
 """What a projection from the policy alone leaves out."""
 
 

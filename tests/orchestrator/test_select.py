@@ -124,6 +124,16 @@ def test_one_that_is_not_here_does_not_stop_the_others_and_is_told() -> None:
     assert told("openvino") == ()
 
 
+def test_what_a_command_adds_is_told_of_that_alone() -> None:
+    helps = gone("openvino-npu", "OpenVINO finds no NPU here; it needs Intel's driver")
+    for names, what in ((("ort-dml-gpu",), "it"), (("ort-dml-gpu", "openvino-npu"), ABSENT.id)):
+        with pytest.raises(NothingToMeasure) as caught:
+            chosen(*names, among=(CPU, helps, ABSENT))
+        assert caught.value.hint == (
+            f"`npumark engines install directml` adds {what}; it also needs a Direct3D 12 driver."
+        )
+
+
 def test_a_reason_that_holds_the_next_step_gets_no_other() -> None:
     helps = gone("openvino-npu", "OpenVINO finds no NPU here; it needs Intel's driver")
     with pytest.raises(NothingToMeasure) as caught:
