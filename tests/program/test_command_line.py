@@ -13,6 +13,7 @@ import pytest
 
 from npumark.cli.app import main
 from npumark.cli.run import named
+from npumark.orchestrator.lock import measuring
 from npumark.record.files import read_record, seal, write_record
 from npumark.record.model import Payload
 
@@ -119,6 +120,27 @@ def test_a_dry_run_shows_the_plan_and_measures_nothing(
     assert len(plan["plan"]) == 4
     assert plan["fits"] is True
     assert bench.runs() == []
+
+
+def test_an_engine_that_is_not_here_costs_the_others_nothing(
+    call: Call, make_card: Card, capsys: pytest.CaptureFixture[str]
+) -> None:
+    gone = make_card("virtual-npu", available=False, reason="it needs its driver")
+    words = ("run", "--quick", "-e", "virtual-cpu", "-e", "virtual-npu")
+    assert call(*words, cards=(make_card(), gone)) == 0
+    said = capsys.readouterr()
+    assert "virtual-npu is left out: it needs its driver\n" in said.err
+    assert "TOPS" in said.out
+
+
+def test_a_dry_run_beside_a_measurement_says_why_it_waits(
+    call: Call, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with measuring("npumark run --all-variants"):
+        assert call("run", "--dry-run") == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert "`npumark run --all-variants`" in said
+    assert "A dry run runs small models on the engines too, which would disturb it. Wait" in said
 
 
 def test_unknown_names_list_the_valid_ones(call: Call, capsys: pytest.CaptureFixture[str]) -> None:
