@@ -100,7 +100,9 @@ class Stub(Engine):
             if kind == "GPU":
                 sys.stderr.write("the GPU's driver is of another age\\n")
                 os.abort()
-            found.append(EngineInfo(f"openvino-{kind.lower()}", True, None, "x", "X", "1.0"))
+            processor = {"role": "CPU" if kind == "CPU" else "NPU"}
+            id_ = f"openvino-{kind.lower()}"
+            found.append(EngineInfo(id_, True, None, "x", "X", "1.0", processor=processor))
         return tuple(found)
 
     def _load(self, request):

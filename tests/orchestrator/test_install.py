@@ -42,7 +42,9 @@ class Stub(Engine):
     def _probe(self, options):
         import stub_runtime
 
-        return (EngineInfo("stub-cpu", True, None, "stub", "Stub", stub_runtime.VERSION),)
+        told = {"key": "cpu", "role": "CPU"}
+        version = stub_runtime.VERSION
+        return (EngineInfo("stub-cpu", True, None, "stub", "Stub", version, processor=told),)
 
     def _load(self, request):
         raise NotImplementedError
