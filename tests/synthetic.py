@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any, Literal
 
+from npumark.engines.catalogue import PROVIDERS, Provider
 from npumark.gates.draw import drawn
 from npumark.orchestrator.lists import load_ladder
 from npumark.orchestrator.plan import Host, make_plan
@@ -36,6 +37,7 @@ from npumark.record.model import (
     Tool,
 )
 from npumark.score.attempt import JudgedAttempt, inferences_per_second, judge_attempt
+from npumark.score.catalogued import evidence_of
 from npumark.score.comparability import ENDED_BY
 from npumark.score.derive import STAGES, RunFacts, derive, engine_facts
 from npumark.score.formula import formula_sha256
@@ -122,14 +124,22 @@ def manifest() -> Manifest:
     return manifest_of(*WORKLOADS)
 
 
+def _catalogued(engine_id: str) -> tuple[Provider | None, str]:
+    """Return the catalogue's row of an engine's id, and the role of its device."""
+    found = ((row, role) for row in PROVIDERS for role in row.roles)
+    return next(((w, r) for w, r in found if engine_id == w.engine_id(r)), (None, ""))
+
+
 def engine(name: str, role: str = "CPU", **over: Any) -> EngineInfo:
-    """Return an available engine of that id on a processor of that role."""
+    """Return an available engine of that id on a processor of that role; one of the catalogue's
+    is called what it is there."""
+    row = _catalogued(name)[0]
     made = EngineInfo(
         id=name,
         available=True,
         reason=None,
         runtime=name.split("-")[0],
-        runtime_title=name.split("-")[0].upper(),
+        runtime_title=name.split("-")[0].upper() if row is None else row.runtime_title,
         version="1.0",
         versions={name.split("-")[0]: "1.0"},
         processor={"key": f"key-{role}", "role": role, "name": f"Some {role}"},
@@ -140,7 +150,7 @@ def engine(name: str, role: str = "CPU", **over: Any) -> EngineInfo:
 
 
 CPU = engine("ort-cpu")
-NPU = engine("qnn-npu", "NPU", variants=("fp16", "int8-u8s8"), derived_from={})
+NPU = engine("ort-qnn-npu", "NPU", variants=("fp16", "int8-u8s8"), derived_from={})
 
 
 @dataclass(frozen=True)
@@ -157,6 +167,7 @@ class Answer:
     share: float | None = 0.99
     op_share: float | None = None
     partitions: int | None = None
+    evidence: str | None = None
     wall_s: float = 5.0
 
 
@@ -178,22 +189,26 @@ def attempt_of(
     if answer.status == "ok" and answer.ips is not None:
         measured = _measurement(answer, loop_s, attempt_seed(RUN_ID, planned, n))
     precision = planned.declared_format if answer.precision == "declared" else answer.precision
+    row, role = _catalogued(planned.engine)
+    op_share = answer.op_share
+    if op_share is None and answer.verdict == "proved" and row is not None:
+        op_share = 1.0
     observed = ObservedFields(
-        device="D",
+        device=None if row is None else row.provider_name,
         precision=precision,
         precision_why=None if precision else "the runtime does not say",
         threads=2,
         runtime="R",
         version="1.0",
         versions={},
-        details={},
+        details={} if row is None or op_share is None else {"assigned": _assigned(row, op_share)},
     )
     placement = PlacementFields(
         verdict=answer.verdict,
         share=answer.share,
-        op_share=answer.op_share,
+        op_share=op_share,
         partitions=answer.partitions,
-        evidence="profile",
+        evidence=answer.evidence or ("profile" if row is None else evidence_of(row, role)[0]),
         why=None,
     )
     busy = 0
@@ -213,6 +228,13 @@ def attempt_of(
         log_tail=None,
         cache=None,
     )
+
+
+def _assigned(row: Provider, op_share: float) -> dict[str, dict[str, int]]:
+    """Return what ONNX Runtime would have listed of a graph of 1000 operators."""
+    own = round(1000 * op_share)
+    other = {"CPUExecutionProvider": {"MatMul": 1000 - own}} if own < 1000 else {}
+    return {**other, str(row.provider_name): {"MatMul": own}}
 
 
 def _measurement(answer: Answer, loop_s: float, seed: int) -> MeasurementFields:
@@ -381,7 +403,7 @@ def _processors(engines: Sequence[EngineInfo]) -> list[Processor]:
                 role=device["role"],
                 name=device["name"],
                 number=number,
-                details={},
+                details={"emulated": True} if e.emulated else {},
             ),
         )
     return list(found.values())

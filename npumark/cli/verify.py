@@ -12,7 +12,7 @@ from npumark.cli import complete, output
 
 if TYPE_CHECKING:
     from npumark.record.model import Record
-    from npumark.score.checks import Difference
+    from npumark.score.difference import Difference
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
@@ -108,7 +108,7 @@ def _differences(whole: Record, manifest: Path | None) -> list[Difference]:
     from npumark.pack.pin import PINNED_MANIFEST_SHA256
     from npumark.policy import load_policy
     from npumark.record.files import seal
-    from npumark.score.checks import Difference
+    from npumark.score.difference import Difference
     from npumark.score.recompute import recompute
 
     digest = seal(whole.payload).payload_sha256

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from itertools import pairwise
 from typing import Any
@@ -25,8 +24,10 @@ from npumark.score.attempt import (
     least_iterations,
     timed_check_passes,
 )
+from npumark.score.compiled import compiled
 from npumark.score.demand import Key, demand, hangs_of, next_entry
 from npumark.score.derive import STAGES, RunFacts
+from npumark.score.difference import Difference
 from npumark.score.formula import is_known_formula
 from npumark.score.planned import Planned, attempt_seed, derived_format
 
@@ -35,20 +36,6 @@ NS = 1_000_000_000
 MAX_DRAWS = 1 << 22
 """So many timed calls of a record are drawn again for their checks (seconds of work); a
 stranger's record may claim any number. Attempts beyond that keep the checks they state."""
-
-
-@dataclass(frozen=True, slots=True)
-class Difference:
-    """A value that is not what it must be. ``path`` is where it stands in the payload."""
-
-    path: str
-    recorded: Any
-    recomputed: Any
-    why: str | None = None
-
-    def __str__(self) -> str:
-        text = f"{self.path}: recorded {self.recorded!r}, recomputed {self.recomputed!r}"
-        return f"{text} ({self.why})" if self.why else text
 
 
 def structure(payload: Payload, manifest: Manifest, policy: Policy) -> list[Difference]:
@@ -110,7 +97,7 @@ def consistency(
             if entry.engine not in virtual:
                 found += _stages(f"{path}.attempts[{j}]", attempt)
     found += _one_at_a_time(payload)
-    found += _prepared(payload, facts)
+    found += compiled(payload, facts)
     if not found:
         found += _order(payload, facts, manifest, policy)
     found += _timed_checks(payload, facts, manifest, policy)
@@ -303,61 +290,20 @@ def _instants(payload: Payload, now: datetime | None) -> Iterator[Difference]:
 
 
 def _one_at_a_time(payload: Payload) -> Iterator[Difference]:
+    """Check that no attempt, and nothing that was prepared, began before the last had ended."""
     placed = [
-        (a.started_ns, a.wall_ns, f"entries[{i}].attempts[{j}]")
+        (a.started_ns, a.wall_ns, f"entries[{i}].attempts[{j}]", "attempt")
         for i, e in enumerate(payload.entries)
         for j, a in enumerate(e.attempts)
     ]
-    for (start, wall, _), (following, _, path) in pairwise(sorted(placed)):
+    placed += [
+        (made.started_ns, made.wall_ns, f"prepared[{i}]", "preparation")
+        for i, made in enumerate(payload.prepared)
+    ]
+    for (start, wall, _, what), (following, _, path, _) in pairwise(sorted(placed)):
         if following < start + wall:
-            why = "it overlaps the attempt before it"
+            why = f"it overlaps the {what} before it"
             yield Difference(f"{path}.started_ns", following, start + wall, why)
-
-
-def _prepared(payload: Payload, facts: RunFacts) -> Iterator[Difference]:
-    """Check what was prepared: for which attempt, when, how long, and what attempts found."""
-    attempts = {p.key: e.attempts for p, e in zip(facts.plan, payload.entries, strict=True)}
-    first: dict[Key, int] = {}
-    for i, made in enumerate(payload.prepared):
-        path, key = f"prepared[{i}]", (made.engine, made.workload, made.variant)
-        if key not in attempts:
-            yield Difference(f"{path}.engine", made.engine, None, "no entry of the plan")
-            continue
-        ran = attempts[key]
-        first[key] = min(made.before, first.get(key, made.before))
-        if not 1 <= made.before <= len(ran) + 1:
-            yield Difference(f"{path}.before", made.before, len(ran) + 1, "no attempt followed")
-            continue
-        if made.before <= len(ran):
-            due, ends = ran[made.before - 1].started_ns, made.started_ns + made.wall_ns
-            if ends > due:
-                why = "it must end before the attempt that it prepares"
-                yield Difference(f"{path}.started_ns", ends, due, why)
-        took = sum(ns or 0 for ns in (made.compile_ns, made.first_call_ns, made.load_ns))
-        if took > made.wall_ns:
-            yield Difference(f"{path}.compile_ns", took, made.wall_ns, "more than all of it")
-        if made.compile_ns is not None and made.state == "reused":
-            yield Difference(f"{path}.state", made.state, "built", "something was compiled")
-    spent, noted = sum(p.wall_ns for p in payload.prepared), payload.where_time_went_ns
-    if noted.get("compile", 0) < spent:
-        path = "where_time_went_ns.compile"
-        yield Difference(path, noted.get("compile"), spent, "less than the preparations took")
-    for i, (planned, entry) in enumerate(zip(facts.plan, payload.entries, strict=True)):
-        for j, attempt in enumerate(entry.attempts):
-            path = f"entries[{i}].attempts[{j}]"
-            yield from _found_compiled(path, attempt, first.get(planned.key))
-
-
-def _found_compiled(path: str, attempt: Attempt, prepared: int | None) -> Iterator[Difference]:
-    found, measured = attempt.cache, attempt.measurement
-    if found is None:
-        return
-    if prepared is None or prepared > attempt.n:
-        yield Difference(f"{path}.cache", found.state, None, "it was not prepared before")
-    if measured is not None and measured.loaded_from_cache is not (found.state == "reused"):
-        told = measured.loaded_from_cache
-        where = f"{path}.measurement.loaded_from_cache"
-        yield Difference(where, told, found.state == "reused", f"its model was {found.state}")
 
 
 def _order(

@@ -12,7 +12,8 @@ from typing import Any
 from npumark.pack.manifest import Manifest
 from npumark.policy import Policy
 from npumark.record.model import Check, Payload
-from npumark.score.checks import Difference
+from npumark.score.difference import Difference
+from npumark.score.testimony import testimony
 
 ROLES_BY_WORD = {
     "cpu": ("CPU",),
@@ -31,6 +32,7 @@ def provenance(payload: Payload, manifest: Manifest, policy: Policy) -> list[Dif
     return [
         *_suite(payload, manifest),
         *_engines(payload),
+        *testimony(payload),
         *_variants(payload, manifest),
         *_environment(payload, policy),
     ]

@@ -8,8 +8,9 @@ from typing import Any
 from npumark.pack.manifest import Manifest
 from npumark.policy import Policy
 from npumark.record.model import Entry, Payload
-from npumark.score.checks import Difference, consistency, not_finite, structure
+from npumark.score.checks import consistency, not_finite, structure
 from npumark.score.derive import RunFacts, derive
+from npumark.score.difference import Difference
 from npumark.score.planned import Planned
 from npumark.score.provenance import provenance
 

@@ -54,7 +54,7 @@ def test_a_default_plan_holds_every_variant_in_a_fixed_order() -> None:
     expected = []
     for workload in ("peak-s", "peak-l", "net-1", "net-2"):
         expected += [f"ort-cpu/{workload}/{v}" for v in variants]
-        expected += [f"qnn-npu/{workload}/{v}" for v in ("fp16", "int8-u8s8")]
+        expected += [f"ort-qnn-npu/{workload}/{v}" for v in ("fp16", "int8-u8s8")]
     assert keys(plan_for((CPU, NPU), RunRequest())) == expected
 
 
@@ -191,8 +191,8 @@ def test_an_engine_that_cannot_be_measured_is_said_to_be() -> None:
 
 
 def test_a_runtime_names_all_of_its_devices() -> None:
-    plan = plan_for((CPU, GPU, NPU), RunRequest(engines=("ort",)))
-    assert {p.engine for p in plan} == {CPU.id, GPU.id}
+    plan = plan_for((CPU, GPU, NPU, engine("toy-cpu")), RunRequest(engines=("ort",)))
+    assert {p.engine for p in plan} == {CPU.id, GPU.id, NPU.id}
 
 
 def test_emulated_engines_wait_to_be_asked_for() -> None:
@@ -318,6 +318,6 @@ def test_a_device_of_a_runtime_that_failed_is_told_why() -> None:
     broken = EngineInfo("ort", False, "the worker died: SIGABRT", "ort", "ort", None)
     for wanted in ("ort", "ort-cpu", "ort-dml-gpu"):
         with pytest.raises(NothingToMeasure, match="ort: the worker died: SIGABRT"):
-            planned(RunRequest(engines=(wanted,)), (broken, NPU))
+            planned(RunRequest(engines=(wanted,)), (broken, engine("toy-npu", "NPU")))
     with pytest.raises(UsageError, match="no engine called 'ortcpu'"):
-        planned(RunRequest(engines=("ortcpu",)), (broken, NPU))
+        planned(RunRequest(engines=("ortcpu",)), (broken, engine("toy-npu", "NPU")))

@@ -34,15 +34,15 @@ from tests.synthetic import NS, Answer, Model, Simulated, attempt_of, payload_of
 POLICY = load_policy()
 PACK = synthetic.manifest()
 PLAN = (
-    Planned("a", "peak-s", "fp32", "fp32", "FP32", "peak", "peak"),
-    Planned("a", "peak-l", "fp32", "fp32", "FP32", "peak", "peak"),
-    Planned("a", "peak-xl", "fp32", "fp32", "FP32", "peak", "large"),
-    Planned("b", "peak-s", "fp32", "fp32", "FP32", "peak", "peak", skip="known to abort"),
-    Planned("a", "net-1", "fp32", "fp32", "FP32", "network", "scored"),
-    Planned("a", "net-1", "int8-u8s8", "int8-u8s8", "INT8", "network", "scored"),
-    Planned("b", "net-1", "fp32", "fp32", "FP32", "network", "scored"),
+    Planned("ort-a", "peak-s", "fp32", "fp32", "FP32", "peak", "peak"),
+    Planned("ort-a", "peak-l", "fp32", "fp32", "FP32", "peak", "peak"),
+    Planned("ort-a", "peak-xl", "fp32", "fp32", "FP32", "peak", "large"),
+    Planned("ort-b", "peak-s", "fp32", "fp32", "FP32", "peak", "peak", skip="known to abort"),
+    Planned("ort-a", "net-1", "fp32", "fp32", "FP32", "network", "scored"),
+    Planned("ort-a", "net-1", "int8-u8s8", "int8-u8s8", "INT8", "network", "scored"),
+    Planned("ort-b", "net-1", "fp32", "fp32", "FP32", "network", "scored"),
 )
-ENGINES = (synthetic.engine("a"), synthetic.engine("b"))
+ENGINES = (synthetic.engine("ort-a"), synthetic.engine("ort-b"))
 
 MEASURED = st.one_of(
     st.floats(min_value=60, max_value=140).map(lambda ips: Answer(ips=ips)),

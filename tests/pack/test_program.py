@@ -222,7 +222,7 @@ def test_a_shape_of_any_length_costs_no_arithmetic(
         return whole(what, value)
 
     monkeypatch.setattr(program_file, "_whole", counted_whole)
-    monkeypatch.setattr(program_file.math, "prod", counted_prod)
+    monkeypatch.setattr(math, "prod", counted_prod)
     doc = json.loads((SHIPPED / CHAIN.workload / "program.json").read_bytes())
     _shapes(doc)[place]["shape"] = ["?"]
     count = (program_file.MAX_PROGRAM_BYTES - 100_000) // (len(str(size)) + 1)

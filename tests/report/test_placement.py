@@ -16,16 +16,16 @@ from npumark.score.planned import Planned
 from tests.synthetic import CPU, Answer, engine, payload_of, simulate, steady
 
 CARD = {"key": "key-dGPU", "role": "dGPU", "name": "NVIDIA RTX 4070"}
-ONE: dict[str, Any] = {"variants": ("fp16",), "derived_from": {}}
-NPU = engine("ort-qnn-npu", "NPU", variants=("fp16", "int8-u8s8"), derived_from={})
+ONE: dict[str, Any] = {"variants": ("fp16",), "derived_from": {}, "runtime_title": "ORT"}
+NPU = engine("ort-qnn-npu", "NPU", **ONE | {"variants": ("fp16", "int8-u8s8")})
 GPU = engine("ort-cuda-dgpu", "dGPU", processor=CARD, **ONE)
 RTX = engine("ort-trt-rtx-dgpu", "dGPU", processor=CARD, local_only=True, **ONE)
-EMULATED = engine("ort-webgpu-gpu", "iGPU", emulated=True, runtime_title="WebGPU", **ONE)
+EMULATED = engine("ort-webgpu-gpu", "iGPU", emulated=True, **ONE | {"runtime_title": "WebGPU"})
 PEAKS = RunRequest(include_emulated=True, workloads=("peak-s", "net-1"))
 
 
 def fell_back(planned: Planned, n: int) -> Answer:
-    answer = steady(planned, n)
+    answer = dataclasses.replace(steady(planned, n), evidence="profile")
     assert answer.ips is not None
     if planned.engine == NPU.id and planned.declared_format == "FP16":
         return dataclasses.replace(answer, share=0.4, op_share=0.7, partitions=5)
@@ -113,7 +113,9 @@ def test_what_is_not_proved_keeps_its_figure_and_says_so(
     verdict: Any, share: float | None, words: str
 ) -> None:
     def model(planned: Planned, n: int) -> Answer:
-        return dataclasses.replace(steady(planned, n), verdict=verdict, share=share)
+        return dataclasses.replace(
+            steady(planned, n), verdict=verdict, share=share, evidence="profile"
+        )
 
     text = shown(NPU, answers=model)
     assert words in text

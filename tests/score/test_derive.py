@@ -65,7 +65,7 @@ def test_the_score_is_the_best_configuration_of_the_best_engine() -> None:
     assert result.score is not None
     assert result.score.tops == max(figures)
     assert (result.score.format, result.score.engine) == ("INT8", CPU.id)
-    assert result.score.label.endswith("TOPS · CPU · Some CPU (ORT) · INT8")
+    assert result.score.label.endswith("TOPS · CPU · Some CPU (ONNX Runtime) · INT8")
     assert result.score_why is None
     assert (result.comparable, result.not_comparable_because) == (True, [])
 

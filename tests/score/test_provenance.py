@@ -69,8 +69,10 @@ def test_an_invented_encoding_is_named() -> None:
 
 
 def test_an_emulator_that_nobody_asked_for_is_named() -> None:
-    assert named(changed("engines", 0, "emulated", to=True)) == ["plan.include_emulated"]
     document = changed("engines", 0, "emulated", to=True)
+    processor = document["engines"][0]["processor"] = "cpu-emulated"
+    document["processors"][0] |= {"id": processor, "details": {"emulated": True}}
+    assert named(document) == ["plan.include_emulated"]
     document["plan"]["include_emulated"] = True
     assert named(document) == []
 

@@ -91,6 +91,7 @@ def test_the_harness_cost_goes_with_the_engine_it_was_measured_on(
 
 def test_what_was_compiled_for_them_is_left_out_too() -> None:
     whole = payload(CPU, NPU, LOCAL)
+    after = max(a.started_ns + a.wall_ns for e in whole.entries for a in e.attempts)
     made = [
         Preparation(
             engine=entry.engine,
@@ -104,10 +105,10 @@ def test_what_was_compiled_for_them_is_left_out_too() -> None:
             first_call_ns=None,
             load_ns=None,
             bytes=9,
-            started_ns=0,
+            started_ns=started,
             wall_ns=wall,
         )
-        for engine, wall in ((LOCAL, 500), (NPU, 70))
+        for engine, wall, started in ((LOCAL, 500, after), (NPU, 70, after + 500))
         for entry in [next(e for e in whole.entries if e.engine == engine.id)]
     ]
     went = {**whole.where_time_went_ns, "compile": 570}

@@ -82,7 +82,10 @@ def edited(document: Any, path: tuple[Any, ...]) -> Any:
     if not path:
         if isinstance(document, bool):
             return not document
-        return document + 1 if isinstance(document, int) else document * (1 + 1e-12) + 1e-300
+        if isinstance(document, int):
+            return document + 1
+        # A share may not exceed 1.
+        return document * (1 - 1e-12 if document == 1 else 1 + 1e-12) + 1e-300
     copy = dict(document) if isinstance(document, dict) else list(document)
     copy[path[0]] = edited(document[path[0]], path[1:])
     return copy
