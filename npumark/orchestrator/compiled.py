@@ -117,6 +117,9 @@ class CompiledModels:
         if first.result is None and first.status != "interrupted":
             self._give_up(planned)
             return made
+        if first.status == "crashed":
+            # It may have been sealed before the first call failed: no attempt is to find it.
+            shutil.rmtree(folder, ignore_errors=True)
         self._ready[planned.key] = dict(first.result.cache_stamps) if first.result else {}
         if made.state in ("built", "rebuilt"):
             second = work(self.jobs.prepare(planned, stamps, {}))

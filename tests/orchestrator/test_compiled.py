@@ -7,7 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from npumark.orchestrator.compiled import clear, prune, root
+from npumark.engines.model_sidecar import SIDECAR
+from npumark.orchestrator.compiled import CompiledModels, clear, prune, root
+from npumark.orchestrator.supervisor import Outcome
+from npumark.score.planned import Planned
+from npumark.worker.protocol import Result, Status
 
 DAY = 24 * 3600
 NOW = 1_000 * DAY
@@ -83,3 +87,28 @@ def test_strays_go_and_links_are_not_followed(tmp_path: Path) -> None:
     assert clear(folder) == 11
     assert left(folder) == set()
     assert (outside / "mine").read_text() == "stays"
+
+
+@pytest.mark.parametrize(("status", "stays"), [("crashed", False), ("interrupted", True)])
+def test_what_a_preparation_that_failed_has_sealed_is_found_by_no_attempt(
+    tmp_path: Path, status: Status, stays: bool
+) -> None:
+    """A worker compiles, seals the model, and its first call raises: it answers, and crashed."""
+    folder = tmp_path / "entry"
+
+    class Jobs:
+        def cache_dir(self, planned: Planned) -> Path:
+            return folder
+
+        def prepare(self, planned: Planned, stamps: object, cache: object) -> str:
+            return "a job"
+
+    def work(job: object) -> Outcome:
+        folder.mkdir()
+        (folder / SIDECAR).write_text("{}")
+        return Outcome(status, "it fails", Result(status, "it fails"), 0, 0, 1, "")
+
+    planned = Planned("e", "w", "fp16", "fp16", "FP16", "peak", "peak")
+    made = CompiledModels(Jobs()).prepare(planned, {}, work)  # type: ignore[arg-type]
+    assert (made.status, made.state) == (status, None)
+    assert (folder / SIDECAR).exists() is stays
