@@ -17,6 +17,7 @@ from npumark.engines.litert_adapter import processor_of, taken_adapter
 from npumark.engines.litert_buffer import Place
 from npumark.engines.litert_library import Library, package_folder
 from npumark.engines.litert_native import CPU, GPU, NPU, Model, Settings, npu_vendor
+from npumark.engines.native_libraries import digests
 from npumark.engines.number_probe import Verdict
 from npumark.engines.one_node import SHAPE
 from npumark.engines.vulkan_adapters import vulkan_adapters
@@ -130,7 +131,7 @@ def _cpu(library: Library) -> EngineInfo:
         runtime="litert",
         runtime_title=_TITLE,
         version=version(),
-        versions=_versions(),
+        versions=_versions() | digests(library.folder, ("libLiteRt.*",)),
         processor={"key": "cpu", "role": "CPU", "name": None},
         variants=VARIANTS,
         options={"provider": "litert", "device": "CPU", "cache": True},
@@ -154,7 +155,7 @@ def _gpu(library: Library) -> EngineInfo:
         runtime="litert",
         runtime_title=_TITLE,
         version=version(),
-        versions=_versions(),
+        versions=_versions() | digests(library.folder, ("libLiteRt.*", "libLiteRt*Accelerator*")),
         processor=processor,
         variants=VARIANTS[:1],
         extra_variants=VARIANTS[1:],
@@ -172,7 +173,7 @@ def _npu(library: Library) -> EngineInfo:
         runtime="litert",
         runtime_title=_TITLE,
         version=version(),
-        versions=_versions(),
+        versions=_versions() | digests(library.folder, ("libLiteRt.*",)),
         processor={} if reason else {"role": "NPU", "name": None},
         variants=VARIANTS[::-1],
         options={"provider": "litert", "device": "NPU", "cache": False},

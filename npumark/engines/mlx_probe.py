@@ -7,6 +7,7 @@ import sys
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as package_version
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ import numpy as np
 from npumark.engines import number_probe
 from npumark.engines.catalogue import provider
 from npumark.engines.missing_libraries import in_words, missing
+from npumark.engines.native_libraries import digests
 from npumark.engines.number_probe import Verdict
 from npumark.engines.one_node import SHAPE
 from npumark.errors import EngineError, Unsupported, WrongDevice
@@ -170,6 +172,14 @@ def versions() -> dict[str, str]:
     return found
 
 
+def _libraries() -> dict[str, str]:
+    """Return the sha256 of MLX's own library, by file name."""
+    origin = getattr(import_core(), "__file__", None)
+    folder = None if origin is None else Path(origin).parent
+    found = digests(folder, ("core.*",))
+    return found if folder is None else found | digests(folder / "lib", ("libmlx.*",))
+
+
 def _describe(mx: Any, device: Device, number: int | None) -> EngineInfo:
     reason = None
     try:
@@ -197,7 +207,7 @@ def _engine(name: str, device: Device, reason: str | None, processor: dict[str, 
         runtime="mlx",
         runtime_title=_TITLE,
         version=versions().get("mlx"),
-        versions=versions(),
+        versions=versions() | _libraries(),
         processor=processor,
         variants=variants,
         extra_variants=extra,

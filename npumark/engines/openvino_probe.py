@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from npumark.engines.native_libraries import openvino_libraries
 from npumark.engines.one_node import SHAPE, one_node_model
 from npumark.errors import EngineError, WrongDevice
 from npumark.hardware import bus_address
@@ -81,7 +83,11 @@ def _describe(core: Any, device: str, name: str) -> EngineInfo:
         runtime="openvino",
         runtime_title="OpenVINO",
         version=version(),
-        versions={"openvino": openvino.__version__, **drivers_of(core, device)},
+        versions={
+            "openvino": openvino.__version__,
+            **drivers_of(core, device),
+            **openvino_libraries(Path(openvino.__file__).parent / "libs", kind),
+        },
         processor=_processor(core, device),
         variants=(*variants, *derived),
         derived_from=derived,

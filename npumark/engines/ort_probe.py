@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ import numpy as np
 from npumark.engines.catalogue import PROVIDERS, Provider
 from npumark.engines.library_files import damage
 from npumark.engines.missing_libraries import in_words, missing
+from npumark.engines.native_libraries import ort_libraries
 from npumark.engines.one_node import SHAPE, one_node_model
 from npumark.engines.ort_devices import WITHOUT_GPU, Device, listed_devices, named_devices
 from npumark.engines.ort_options import provider_options
@@ -178,6 +180,13 @@ class _Context:
             found.append(self._info(row, name, None, why))
         return found
 
+    def _libraries(self, row: Provider, role: str) -> dict[str, str]:
+        """Return the sha256 of what was loaded to compute with, by file name."""
+        origin = getattr(self._onnxruntime, "__file__", None)
+        capi = None if origin is None else Path(origin).parent / "capi"
+        plugin = None if self._plugin is None else self._plugin.library
+        return ort_libraries(row, role, plugin, capi)
+
     def _try_one_node(self, row: Provider, device: Device) -> str | None:
         try:
             try_one_node(row, device)
@@ -199,6 +208,8 @@ class _Context:
         for fact in ("certification", "ready_state"):
             if self._plugin is not None and fact in self._plugin.details:
                 versions[f"{self._plugin.package} {fact}"] = self._plugin.details[fact]
+        if device is not None and why is None:
+            versions |= self._libraries(row, device.role)
         info = EngineInfo(
             id=name,
             available=why is None,

@@ -270,7 +270,9 @@ class EngineInfo:
     an encoding such as ``bf16`` may name the graph variant it computes from in
     ``derived_from``. ``options`` is handed back to the engine in every job. ``environment``
     names the environment of its own that it lives in, null for npumark's; the orchestrator
-    fills it in. ``note`` is a sentence that a reader should know of an engine that works.
+    fills it in. ``versions`` maps a package
+    or driver to its version, and a native library's file name to its sha256.
+    ``note`` is a sentence that a reader should know of an engine that works.
     ``package`` is the distribution, with its version, that an engine of another party comes from,
     null for the built-in ones; the orchestrator fills it in too.
     """
