@@ -91,6 +91,9 @@ def _found(
     if found is None:
         if told and ours:
             yield Difference(where, told, None, "the attempt had no compiled model")
+        if ours and measured is not None and prepared is not None and prepared.state in _KEPT:
+            why = "a compiled model was prepared, and the attempt says nothing of it"
+            yield Difference(f"{path}.cache", None, "reused", why)
         return
     yield from _told(f"{path}.cache", found)
     if prepared is None:

@@ -108,6 +108,13 @@ NOTHING = dict.fromkeys(("state", "bytes", "compile_ns", "first_call_ns", "load_
         (lambda d, _: d["prepared"][0].update(bytes=71), "attempts[0].cache.bytes"),
         (lambda d, _: d["prepared"].append(d["prepared"][0]), "prepared[1].started_ns"),
         (lambda _, a: a[0].update(cache=None), "attempts[0].measurement.loaded"),
+        (
+            lambda _, a: (
+                a[1].update(cache=None),
+                a[1]["measurement"].update(loaded_from_cache=False),
+            ),
+            "attempts[1].cache",
+        ),
         (lambda _, a: a[1]["cache"].update(bytes=3), "attempts[1].cache.bytes"),
         (lambda _, a: a[1]["cache"].update(bytes=None), "attempts[1].cache.bytes"),
         (lambda _, a: a[0]["cache"].update(state="unkept"), "attempts[0].cache.bytes"),
