@@ -210,7 +210,8 @@ def create(
         broken = damage(row.packages, row.environment)
         if broken is None:
             raise
-        raise EngineError(f"{row.title}: {broken}") from fault
+        # It stays what it is, work on the wrong device; the sentence names the cause.
+        raise WrongDevice(f"{row.title}: {broken}") from fault
     return session
 
 

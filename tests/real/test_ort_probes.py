@@ -65,7 +65,8 @@ def test_a_plugin_is_registered_and_runs_a_model(
 
 def test_an_environments_runtime_is_not_npumarks_own(run_worker: Work) -> None:
     infos = probed(run_worker(Job("probe", REF, options={"only": ["ort-ggml"]}), "ggml"))
-    assert set(infos["ort-ggml-cpu"].versions) == {"onnxruntime", "onnxruntime-ggml"}
+    packages = {name for name in infos["ort-ggml-cpu"].versions if ".so" not in name}
+    assert packages == {"onnxruntime", "onnxruntime-ggml"}
     assert infos["ort-ggml-cpu"].version == infos["ort-ggml-cpu"].versions["onnxruntime"]
 
 
