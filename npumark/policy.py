@@ -109,6 +109,31 @@ class Percentiles:
 
 
 @dataclass(frozen=True, slots=True)
+class BoxRules:
+    window_s: float
+    attempts: int
+    max_attempts: int
+    slow_card: float
+    late_share: float
+    lead_s: float
+    overrun_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class DiagnoseRules:
+    loop_s: float
+    level_s: float
+    streams: tuple[int, ...]
+    batches: tuple[int, ...]
+    idle_ms: tuple[int, ...]
+    idle_calls: tuple[int, ...]
+    sustained_s: float
+    sensor_s: float
+    pace_window_s: float
+    cold_loads: int
+
+
+@dataclass(frozen=True, slots=True)
 class Policy:
     version: str
     score_version: str
@@ -119,6 +144,8 @@ class Policy:
     placement: PlacementRules
     preconditions: Preconditions
     percentiles: Percentiles
+    box: BoxRules
+    diagnose: DiagnoseRules
     sha256: str
 
 
@@ -141,6 +168,8 @@ def parse_policy(raw: bytes) -> Policy:
         placement=_section(PlacementRules, doc["placement"]),
         preconditions=_section(Preconditions, doc["preconditions"]),
         percentiles=_section(Percentiles, doc["percentiles"]),
+        box=_section(BoxRules, doc["box"]),
+        diagnose=_section(DiagnoseRules, doc["diagnose"]),
         sha256=hashlib.sha256(raw).hexdigest(),
     )
 
@@ -156,4 +185,4 @@ def _section(kind: type[_T], values: dict[str, Any]) -> _T:
     if set(values) != known:
         odd = ", ".join(sorted(set(values) ^ known))
         raise ValueError(f"policy section {kind.__name__}: missing or unknown keys: {odd}")
-    return kind(**values)
+    return kind(**{k: tuple(v) if isinstance(v, list) else v for k, v in values.items()})

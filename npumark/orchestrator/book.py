@@ -16,6 +16,7 @@ from npumark.orchestrator.request import RunRequest
 from npumark.orchestrator.surroundings import Parts, with_observations
 from npumark.pack.manifest import Manifest
 from npumark.policy import Policy, load_policy
+from npumark.record.box import BoxPlan
 from npumark.record.files import seal, write_record
 from npumark.record.history import RunFolder
 from npumark.record.model import (
@@ -174,6 +175,7 @@ class Book:
             resumed=self.resumed,
             harness=self.harness,
             box=None,
+            box_why="the box stage was not part of this run",
             **{
                 **derived.fields(),
                 "where_time_went_ns": {**derived.where_time_went_ns, **self.spent_ns},
@@ -194,6 +196,13 @@ class Book:
             time_budget_s=request.time_budget_s,
             include_known_crashes=request.include_known_crashes,
             include_emulated=request.include_emulated,
+            large_peak=request.large_peak,
+            box=BoxPlan(
+                mode=request.box,
+                roles=None if request.box_roles is None else list(request.box_roles),
+                cards=_list(request.box_cards),
+                solo=[],
+            ),
             argv=[redact(word, known) for word in request.argv],
             spacing_s=self.policy.repetition.spacing_s,
             loop_s=timing.quick_loop_s if request.quick else timing.loop_s,

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from npumark.record.box import Box, BoxPlan
 from npumark.worker.protocol import CacheState, Status
 
 SCHEMA = "npumark-record/1"
@@ -369,6 +370,8 @@ class Plan(Model):
     time_budget_s: Finite | None
     include_known_crashes: bool
     include_emulated: bool
+    large_peak: bool
+    box: BoxPlan
     argv: list[str]
     spacing_s: Finite
     loop_s: Finite
@@ -424,7 +427,8 @@ class Payload(Model):
     where_time_went_ns: dict[str, Nanoseconds]
     harness: dict[str, Any]
     large_peak: dict[str, Any] | None
-    box: dict[str, Any] | None
+    box: Box | None
+    box_why: str | None
     warnings: list[str]
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)

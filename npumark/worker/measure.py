@@ -45,7 +45,7 @@ def measure(job: Job, began_ns: int) -> Result:
     root = Path(job.pack_root)
 
     started = clock()
-    require_checked((*variant.files, *(f for f in _eval_files(workload))), job.files)
+    require_checked((*variant.files, *(f for f in eval_files(workload))), job.files)
     stamps = check_files(root, job.files)
     samples = load_inputs(root, workload.eval, variant.inputs)
     feed = list(samples[workload.eval.canonical])
@@ -139,7 +139,7 @@ def measure(job: Job, began_ns: int) -> Result:
     )
 
 
-def _eval_files(workload: Workload) -> list[str]:
+def eval_files(workload: Workload) -> list[str]:
     ev = workload.eval
     return [t.file for t in (*ev.inputs, *ev.references, *ev.mu)]
 

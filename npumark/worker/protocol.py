@@ -20,7 +20,7 @@ MAX_RESULT_BYTES = 64 << 20
 MAX_ENGINES = 256
 """More than any computer has of one runtime; what a probe lists beyond is left out."""
 
-JobKind = Literal["probe", "measure", "overhead", "prepare"]
+JobKind = Literal["probe", "measure", "overhead", "prepare", "window", "diagnose"]
 
 Stamp = tuple[int, int, int]
 """Size, mtime in nanoseconds and inode: while they hold, a hashed file is not hashed again."""
@@ -68,6 +68,14 @@ class TimingOptions:
 
 
 @dataclass(frozen=True, slots=True)
+class WindowOptions:
+    """A window that several workers share. ``seconds`` is its length; it begins at the instant
+    that the worker is told once every worker is ready (see worker.barrier)."""
+
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class Job:
     """One unit of work.
 
@@ -85,6 +93,12 @@ class Job:
     its own (``bf16``, BF16 from the ``fp32`` graph), and are empty where they are the variant's.
     ``seed`` draws the timed checks. ``profile_runs`` is the length of the separate placement
     run. ``samples_path`` is where raw durations go (little-endian int64 nanoseconds), or null.
+
+    ``window`` is as ``measure`` until the warm-up's end; then the worker says that it is ready,
+    and calls from the shared window's start to its end. ``diagnose`` carries out one step of a
+    diagnostics probe, which ``probe`` describes (its ``kind`` and options, see
+    worker.diagnose); its raw samples go into the folder ``samples_path``. ``cpus`` are the CPUs
+    that the worker binds itself to before anything is loaded, empty: as it was started.
     """
 
     kind: JobKind
@@ -105,6 +119,9 @@ class Job:
     seed: int = 0
     profile_runs: int = 0
     samples_path: str | None = None
+    window: WindowOptions | None = None
+    probe: dict[str, Any] = field(default_factory=dict)
+    cpus: tuple[int, ...] = ()
     schema: str = SCHEMA
 
     def encode(self) -> bytes:
@@ -121,9 +138,16 @@ def decode_job(raw: bytes) -> Job:
         for f in doc.pop("files")
     )
     timing = doc.pop("timing")
+    window = doc.pop("window")
     doc["cache_stamps"] = _stamps(doc["cache_stamps"])
+    doc["cpus"] = tuple(doc["cpus"])
     try:
-        return Job(files=files, timing=TimingOptions(**timing) if timing else None, **doc)
+        return Job(
+            files=files,
+            timing=TimingOptions(**timing) if timing else None,
+            window=WindowOptions(**window) if window else None,
+            **doc,
+        )
     except TypeError as fault:
         raise ValueError(f"not a job of this version: {fault}") from fault
 
@@ -261,6 +285,60 @@ class Measurement:
 
 
 @dataclass(frozen=True, slots=True)
+class WindowCheck:
+    """The outputs of one call of a window, drawn from the job's seed, against the reference of
+    its input. ``snr_db`` is null where it is not finite, with the reason ``why``."""
+
+    iteration: int
+    sample: int
+    snr_db: float | None
+    why: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """What one worker did in a shared window. Times are nanoseconds after the window's start.
+
+    ``late_ns`` is when its first call began. ``inside`` counts the calls that began and ended
+    inside; ``straddling`` are (begin, end) of those that an end of the window cuts, in order.
+    ``calls`` is how many there were in all. ``samples_sha256`` is that of the raw file: pairs of
+    little-endian int64, begin and end of each call, null where they are not kept. ``cpus`` are
+    those the worker could run on, read back; null where the system does not say.
+    """
+
+    late_ns: int
+    inside: int
+    straddling: tuple[tuple[int, int], ...]
+    calls: int
+    check: WindowCheck
+    load_ns: int
+    warmup_ns: int
+    samples_sha256: str | None
+    cpus: tuple[int, ...] | None
+    peak_rss_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeSamples:
+    """One array of raw samples that a diagnostics step left: ``file`` in the job's folder holds
+    little-endian int64 nanoseconds, ``n`` rows of ``columns`` (1: durations; 2: begin and end of
+    a call on one clock)."""
+
+    file: str
+    sha256: str
+    n: int
+    columns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Probed:
+    """What a ``diagnose`` job saw: raw samples by name, and facts that are no samples."""
+
+    samples: dict[str, ProbeSamples]
+    facts: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
 class EngineInfo:
     """One engine a probe found, or the reason there is none.
 
@@ -304,8 +382,8 @@ class Result:
     ``stamps`` returns the stamps of the files it hashed, by path. ``harness`` answers an
     ``overhead`` job: nanoseconds by name (see worker.overhead). ``cache`` says what became of
     the compiled model, null where the engine keeps none, and ``cache_stamps`` are those of its
-    files; ``prepared`` answers a ``prepare`` job. ``python`` is the version of the interpreter
-    that ran, as it says itself.
+    files; ``prepared`` answers a ``prepare`` job, ``window`` a ``window`` job and ``probed`` a
+    ``diagnose`` job. ``python`` is the version of the interpreter that ran, as it says itself.
     """
 
     status: Status
@@ -319,6 +397,8 @@ class Result:
     cache: CacheUse | None = None
     cache_stamps: dict[str, Stamp] = field(default_factory=dict)
     prepared: Prepared | None = None
+    window: Window | None = None
+    probed: Probed | None = None
     python: str | None = None
     schema: str = SCHEMA
 
@@ -348,6 +428,8 @@ def decode_result(raw: bytes) -> Result:
             cache=CacheUse(**doc["cache"]) if doc["cache"] else None,
             cache_stamps=_stamps(doc["cache_stamps"]),
             prepared=Prepared(**doc["prepared"]) if doc["prepared"] else None,
+            window=_window(doc["window"]) if doc["window"] else None,
+            probed=_probed(doc["probed"]) if doc["probed"] else None,
             python=doc["python"],
         )
     except (TypeError, KeyError, AttributeError, IndexError) as fault:
@@ -392,3 +474,16 @@ def _measurement(doc: dict[str, Any]) -> Measurement:
     doc["timed_check"] = TimedCheck(**check)
     doc["latency"] = Latency(**doc["latency"])
     return Measurement(**doc)
+
+
+def _window(doc: dict[str, Any]) -> Window:
+    doc = dict(doc)
+    doc["straddling"] = tuple((int(begin), int(end)) for begin, end in doc["straddling"])
+    doc["check"] = WindowCheck(**doc["check"])
+    doc["cpus"] = None if doc["cpus"] is None else tuple(doc["cpus"])
+    return Window(**doc)
+
+
+def _probed(doc: dict[str, Any]) -> Probed:
+    samples = {str(k): ProbeSamples(**v) for k, v in doc["samples"].items()}
+    return Probed(samples, dict(doc["facts"]))

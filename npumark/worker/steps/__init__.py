@@ -1,0 +1,1 @@
+"""The steps of diagnostics probes, as a worker carries them out: one module per kind of step."""
