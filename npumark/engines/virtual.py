@@ -10,10 +10,7 @@ import gc
 import hashlib
 import os
 import random
-import signal
-import sys
 import time
-import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,8 +19,9 @@ import numpy as np
 
 from npumark.engines.base import Array, Engine, LoadRequest, Session
 from npumark.engines.model_cache import ModelCache, Recipe, model_cache
+from npumark.engines.virtual_faults import at_load, distort, misbehave
 from npumark.engines.virtual_script import DEATHS, REFUSALS, Card, Fault, Script, read_script
-from npumark.errors import EngineError, Unsupported, WrongDevice
+from npumark.errors import EngineError
 from npumark.worker.protocol import EngineInfo, Observed, Placement
 
 _FINGERPRINT = 256
@@ -71,7 +69,9 @@ class Virtual(Engine):
             card.id, request.workload_id, request.encoding, preparing=request.preparing
         )
         faults = card.faults_of(request.workload_id, request.encoding, attempt)
-        _at_load(faults, None)
+        at_load(faults, None)
+        if card.work is not None:
+            card.work.bind()
         cache = model_cache(request, {"version": card.version})
         session = VirtualSession(script, card, request, attempt, faults)
         model = _Model(card, request, faults)
@@ -128,11 +128,11 @@ class _Model:
         if not self._compiles["keeps"]:
             return True
         if not self._compiled:
-            _at_load(self._faults, "reload")
+            at_load(self._faults, "reload")
         return (folder / "model.bin").read_bytes() == self._bytes()
 
     def _make(self) -> None:
-        _at_load(self._faults, "compile")
+        at_load(self._faults, "compile")
         time.sleep(self._compiles["seconds"])
 
     def _bytes(self) -> bytes:
@@ -158,8 +158,9 @@ class VirtualSession(Session):
         )
         draw = script.draw(card.id, request.workload_id, request.encoding, attempt)
         self._gauss = draw.gauss
-        self._base: float = card.latency_ns(request.workload_id, request.encoding)
-        self._base *= card.attempt_factor(request.workload_id, request.encoding, attempt)
+        factor = card.attempt_factor(request.workload_id, request.encoding, attempt)
+        self._work = None if card.work is None else card.work.times(factor)
+        self._base = factor * card.latency_ns(request.workload_id, request.encoding)
         self._base *= max(0.01, 1 + card.attempt_noise * self._gauss(0, 1))
         self._now = 0
         self._calls = 0
@@ -209,18 +210,17 @@ class VirtualSession(Session):
             threads=self._request.threads,
             runtime="virtual",
             version=self._card.version or "",
-            details={"attempt": self._attempt},
+            details={"attempt": self._attempt, **self._worked()},
         )
 
     def _call(self) -> None:
         self._calls += 1
         if self._calls in self._faults:
             misbehave(self._faults[self._calls])
-        latency = self._latency()
-        if self._fake_clock:
-            self._now += latency
+        if self._work is not None:
+            self._work()
         else:
-            time.sleep(latency / 1e9)
+            self._pass(self._latency())
         try:
             which = self._known[self._mark(self._inputs)]
         except KeyError:
@@ -238,7 +238,20 @@ class VirtualSession(Session):
                 output[...] = -output
             for fault in self._lies:
                 if fault.when is None or (fault.when == "reload") == bool(self.loaded_from_cache()):
-                    _distort(fault, output, self._gauss)
+                    distort(fault, output, self._gauss)
+
+    def _worked(self) -> dict[str, Any]:
+        """Return the work of a call, and the CPUs it can be done on as they are read back."""
+        if self._work is None:
+            return {}
+        cpus = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None
+        return {"rounds": self._work.rounds, "cpus": cpus}
+
+    def _pass(self, latency: int) -> None:
+        if self._fake_clock:
+            self._now += latency
+        else:
+            time.sleep(latency / 1e9)
 
     def _latency(self) -> int:
         card, elapsed = self._card, self._now / 1e9
@@ -254,64 +267,3 @@ class VirtualSession(Session):
         if self._whole:
             return b"".join(a.tobytes() for a in arrays)
         return b"".join(a.reshape(-1)[:: max(1, a.size // _FINGERPRINT)].tobytes() for a in arrays)
-
-
-def _at_load(faults: list[Fault], when: str | None) -> None:
-    for fault in faults:
-        if fault.call is None and fault.when == when and fault.do in (*DEATHS, *REFUSALS):
-            misbehave(fault)
-
-
-def misbehave(fault: Fault) -> None:
-    """Die, hang, flood or refuse as the script says; a flood returns."""
-    if fault.do == "abort":
-        os.abort()
-    if fault.do in ("segfault", "kill"):
-        name = "SIGSEGV" if fault.do == "segfault" else "SIGKILL"
-        os.kill(os.getpid(), getattr(signal, name, signal.SIGTERM))
-    if fault.do == "exit":
-        os._exit(fault.code)
-    if fault.do in ("half_json", "garbage"):
-        text = b'{"schema": "npumark-worker/1", "status": "ok", "measu' * 3
-        os.write(int(sys.argv[1]), text if fault.do == "garbage" else text[:50])
-        os._exit(0)
-    if fault.do == "stderr_flood":
-        line = b"virtual engine: nothing is wrong, and this is said at length\n"
-        for _ in range(fault.bytes // len(line) + 1):
-            os.write(2, line)
-    while fault.do == "hang":
-        time.sleep(3600)
-    if fault.do == "unsupported":
-        raise Unsupported("the virtual engine does not run this variant")
-    if fault.do == "wrong_device":
-        raise WrongDevice("the virtual engine ran on the CPU")
-    if fault.do == "out_of_memory":
-        raise MemoryError
-    if fault.do == "raise":
-        raise RuntimeError("a virtual fault\nof two lines")
-
-
-def _distort(fault: Fault, output: Array, gauss: Callable[[float, float], float]) -> None:
-    if fault.do == "nan":
-        output[...] = np.nan
-    elif fault.do == "nan_one":
-        output.reshape(-1)[0] = np.nan
-    elif fault.do == "inf":
-        output.reshape(-1)[-1] = np.inf
-    elif fault.do == "zeros":
-        output[...] = 0
-    elif fault.do == "scale":
-        output *= fault.factor
-    elif fault.do == "roll":
-        output[...] = np.roll(output, 1, axis=-1)
-    elif fault.do == "jitter":
-        output *= 1 + 1e-6 * gauss(0, 1)
-    elif fault.do == "noise":
-        power = float(np.mean(np.square(output, dtype=np.float64)))
-        seed = zlib.crc32(output.tobytes())  # the same answer gets the same noise
-        noise = np.random.default_rng(seed).standard_normal(output.shape)
-        output += noise * np.sqrt(power / 10 ** (fault.snr_db / 10))
-    elif fault.do == "fp16_clip":
-        with np.errstate(over="ignore"):
-            clipped = (output * fault.gain).astype(np.float16)
-        output[...] = clipped.astype(output.dtype) / fault.gain

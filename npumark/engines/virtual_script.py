@@ -16,11 +16,17 @@ JSON, every key but ``engines`` optional::
         "drift_per_s": 0.0, "attempt_factors": {"*/*": [1, 1, 1.3]},
         "episodes": {"every_s": 0.5, "length_s": 0.1, "factor": 3},
         "compiles": {"bytes": 4096, "seconds": 0.0, "keeps": true},
+        "work": {"core": 0, "rounds": 200},
         "faults": [{"workload": "*", "variant": "*", "attempts": [2], "do": "abort", …}]}]}
 
 An engine that ``compiles`` keeps a compiled model of so many ``bytes`` (engines.model_cache);
 with ``keeps`` false its runtime writes none. A session loaded from one whose bytes are not those
 that were written gives wrong answers, as a real one would.
+
+With ``clock`` ``real`` a call sleeps for as long as it says, or, on an engine that does ``work``,
+computes: so many ``rounds`` (virtual_work) on the CPU ``core`` alone, or on any where it is null.
+Of the keys that say how fast an engine is only ``attempt_factors`` then holds. Engines that need
+more rounds than their twins are slow cards.
 
 Patterns are ``workload/variant`` in fnmatch style; the first that matches holds. Deaths
 (``abort``, ``segfault``, ``kill``, ``exit`` with ``code``, ``hang``, ``half_json``, ``garbage``),
@@ -42,6 +48,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
+from npumark.engines.virtual_work import Work, read_work
 from npumark.errors import EngineError
 
 DEATHS = ("abort", "segfault", "kill", "exit", "hang", "half_json", "garbage")
@@ -124,6 +131,7 @@ class Card:
     attempt_factors: dict[str, list[float]] = field(default_factory=dict)
     episodes: dict[str, float] = field(default_factory=dict)
     compiles: dict[str, Any] | None = None
+    work: Work | None = None
     faults: list[Fault] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -200,6 +208,8 @@ def _script(doc: dict[str, Any], path: Path) -> Script:
     )
     if doc or clock not in ("fake", "real"):
         raise ValueError(f"unknown keys or clock: {sorted(doc) or clock}")
+    if script.fake_clock and any(card.work for card in cards):
+        raise ValueError("work takes real time: it needs the real clock")
     return script
 
 
@@ -209,7 +219,8 @@ def _card(doc: dict[str, Any]) -> Card:
         raise ValueError(f"unknown keys of an engine: {sorted(unknown)}")
     known = (*DEATHS, *REFUSALS, *WRONG_ANSWERS)
     faults = [_fault(dict(fault), known) for fault in doc.pop("faults", ())]
-    return Card(faults=faults, **doc)
+    work = doc.pop("work", None)
+    return Card(faults=faults, work=None if work is None else read_work(work), **doc)
 
 
 def _fault(doc: dict[str, Any], known: tuple[str, ...]) -> Fault:
