@@ -131,6 +131,9 @@ class DiagnoseRules:
     sensor_s: float
     pace_window_s: float
     cold_loads: int
+    stream_caches: int
+    cache_bytes: int
+    notable: float
 
 
 @dataclass(frozen=True, slots=True)
