@@ -91,7 +91,23 @@ class _Device:
 def assign(
     infos: Iterable[EngineInfo], cards: Sequence[Card] = ()
 ) -> tuple[list[Processor], dict[str, str]]:
-    """Return the processors of this computer, and the processor's id of each available engine.
+    """Return what ``settle`` does, without where devices sit."""
+    settled = settle(infos, cards)
+    return settled.processors, settled.owner
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """The processors of this computer, the processor's id of each available engine, and the PCI
+    address of each processor that has one. Addresses place workers; no record holds one."""
+
+    processors: list[Processor]
+    owner: dict[str, str]
+    bus: dict[str, str]
+
+
+def settle(infos: Iterable[EngineInfo], cards: Sequence[Card] = ()) -> Settled:
+    """Return the processors of this computer, what each engine runs on, and where they sit.
 
     ``cards`` is what the operating system lists (machine.inventory); a device that no engine
     reaches is a processor too. An id is the role (``cpu``, ``npu``), numbered where there are
@@ -111,13 +127,10 @@ def assign(
     for info in available:
         if info.emulated:
             _place(emulators, _of_engine(info))
-    processors: list[Processor] = []
-    owner: dict[str, str] = {}
+    settled = Settled([], {}, {})
     for group, suffix in ((devices, ""), (emulators, "-emulated")):
-        made, owns = _numbered(group, suffix)
-        processors += made
-        owner |= owns
-    return processors, owner
+        _number(settled, group, suffix)
+    return settled
 
 
 def display_name(raw: str | None, role: Role) -> str:
@@ -265,11 +278,9 @@ def _doubt(device: _Device) -> str:
     )
 
 
-def _numbered(group: list[_Device], suffix: str) -> tuple[list[Processor], dict[str, str]]:
+def _number(settled: Settled, group: list[_Device], suffix: str) -> None:
     group = sorted(group, key=lambda d: (ROLES.index(d.role), _bus_order(d.keys), d.engines))
     counts = {role: sum(1 for d in group if d.role == role) for role in ROLES}
-    processors: list[Processor] = []
-    owner: dict[str, str] = {}
     within: dict[Role, int] = dict.fromkeys(ROLES, 0)
     numbers: dict[tuple[Role, str], int] = {}
     for device in group:
@@ -284,13 +295,14 @@ def _numbered(group: list[_Device], suffix: str) -> tuple[list[Processor], dict[
         details = _details(device, raw)
         if suffix:
             details["emulated"] = True
-        processors.append(
+        settled.processors.append(
             Processor(
                 id=identifier, role=role, name=name, number=numbers[role, name], details=details
             )
         )
-        owner.update(dict.fromkeys(device.engines, identifier))
-    return processors, owner
+        settled.owner.update(dict.fromkeys(device.engines, identifier))
+        if device.keys.get("bus"):
+            settled.bus[identifier] = min(device.keys["bus"])
 
 
 def _raw_name(device: _Device) -> str | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Collection
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -39,12 +39,14 @@ VIRTUAL = "virtual"
 class Survey:
     """Every engine, available or not; the processors of those that are; ``owner`` maps an
     available engine to its processor's id; ``lacks`` says, a clause each, why the system's own
-    list of processors may not be whole."""
+    list of processors may not be whole. ``bus`` maps a processor's id to its PCI address, which
+    places workers and goes into no record."""
 
     found: tuple[Found, ...]
     processors: tuple[Processor, ...]
     owner: dict[str, str]
     lacks: tuple[str, ...] = ()
+    bus: dict[str, str] = field(default_factory=dict)
 
     @property
     def failed(self) -> dict[str, str]:
@@ -108,10 +110,11 @@ def probe_all(virtual: Path | None, policy: Policy, interrupts: Interrupts, mark
     )
     found = (*with_environments(probed, environments), *refused)
     listed = inventory() if virtual is None else Inventory(())
-    devices, owner = processors.assign((f.info for f in found), listed.cards)
-    roles = {p.id: p.role for p in devices}
+    placed = processors.settle((f.info for f in found), listed.cards)
+    roles, owner = {p.id: p.role for p in placed.processors}, placed.owner
     settled = tuple(_in_role(f, roles[owner[f.info.id]]) if f.info.available else f for f in found)
-    return Survey(settled, tuple(devices), owner, tuple(redact(said) for said in listed.lacks))
+    lacks = tuple(redact(said) for said in listed.lacks)
+    return Survey(settled, tuple(placed.processors), owner, lacks, placed.bus)
 
 
 def _in_role(found: Found, role: str) -> Found:

@@ -6,7 +6,7 @@ import pytest
 
 from npumark.errors import IntegrityError
 from npumark.machine.card import Card
-from npumark.machine.processors import assign
+from npumark.machine.processors import assign, settle
 from npumark.worker.protocol import EngineInfo
 
 
@@ -367,3 +367,12 @@ def test_what_is_the_engines_own_is_no_fact_of_a_processor() -> None:
     details = {"provider_version": "0.2.0", "vendor_id": "0x8086", "device_id": "0x0000"}
     (cpu,), _ = assign([_info("ort-ggml-cpu", key="cpu", role="CPU", details=details)])
     assert cpu.details == {"maker": "Intel", "runtimes": ["ort"], "raw_name": None}
+
+
+def test_where_devices_sit_is_told_apart_from_what_a_record_holds() -> None:
+    buses = ("0000:c1:00.0", "0000:21:00.0")
+    engines = [_info(f"g-dgpu-{i}", key=bus, role="dGPU", name="G") for i, bus in enumerate(buses)]
+    settled = settle([*engines, _info("c-cpu", key="cpu", role="CPU", name="C")])
+    assert settled.bus == {"dgpu-1": "0000:21:00.0", "dgpu-2": "0000:c1:00.0"}
+    assert settled.owner["g-dgpu-0"] == "dgpu-2"
+    assert not any(bus in p.model_dump_json() for p in settled.processors for bus in buses)
