@@ -60,8 +60,9 @@ class JudgedAttempt:
         return self.outcome == "final" or (self.outcome == "landed" and not self.can_count)
 
 
-def inferences_per_second(iterations: int, timed_ns: int) -> float:
-    """Return iterations / summed timed durations, correctly rounded (never 1 / median)."""
+def inferences_per_second(iterations: float, timed_ns: int) -> float:
+    """Return iterations / summed timed durations (never 1 / median), of whole iterations correctly
+    rounded."""
     return iterations * 1_000_000_000 / timed_ns
 
 
