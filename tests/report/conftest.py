@@ -222,6 +222,8 @@ def payload() -> dict[str, Any]:
             "time_budget_s": None,
             "include_known_crashes": False,
             "include_emulated": False,
+            "large_peak": False,
+            "box": {"mode": "auto", "roles": None, "cards": None, "solo": []},
             "argv": [],
             "spacing_s": 30.0,
             "loop_s": 2.0,
@@ -266,6 +268,7 @@ def payload() -> dict[str, Any]:
         "harness": {"overhead_ns": {"call": 2209, "bare_call": 2168, "added": 41, "timer": 38}},
         "large_peak": None,
         "box": None,
+        "box_why": None,
         "warnings": [],
     }
 
