@@ -148,7 +148,7 @@ class VirtualSession(Session):
     ) -> None:
         self.nondeterministic = card.nondeterministic
         self._card, self._request, self._attempt = card, request, attempt
-        self._fake_clock = script.fake_clock
+        self.fake_clock = script.fake_clock
         self._faults = {f.call: f for f in faults if f.call and f.do in (*DEATHS, *REFUSALS)}
         self._lies = [f for f in faults if f.do not in (*DEATHS, *REFUSALS)]
         self._inputs = tuple(np.zeros(s.shape, s.dtype) for s in request.inputs)
@@ -183,7 +183,7 @@ class VirtualSession(Session):
 
     def clock_ns(self) -> int:
         """Return the time by this session's clock: the fake one moves only by its calls."""
-        return self._now if self._fake_clock else time.perf_counter_ns()
+        return self._now if self.fake_clock else time.perf_counter_ns()
 
     def inputs(self) -> tuple[Array, ...]:
         return self._inputs
@@ -248,7 +248,7 @@ class VirtualSession(Session):
         return {"rounds": self._work.rounds, "cpus": cpus}
 
     def _pass(self, latency: int) -> None:
-        if self._fake_clock:
+        if self.fake_clock:
             self._now += latency
         else:
             time.sleep(latency / 1e9)
