@@ -24,13 +24,13 @@ from npumark.machine.card import Card
 from npumark.machine.host import Host
 
 COMMAND = (sys.executable, "-P", "-m", "npumark.machine.nvidia")
-_WSL = "/usr/lib/wsl/lib/libnvidia-ml.so.1"
+WSL = "/usr/lib/wsl/lib/libnvidia-ml.so.1"
 _VENDOR = 0x10DE
 _NAME, _UUID, _VBIOS, _DRIVER = 96, 96, 32, 80
 """Sizes of the buffers that NVML's calls fill, by its header."""
 
 
-class _PciInfo(ctypes.Structure):
+class PciInfo(ctypes.Structure):
     """nvmlPciInfo_t; ``pci_device_id`` holds the device id above the vendor id."""
 
     _fields_ = (
@@ -48,7 +48,7 @@ def nvidia_cards(host: Host) -> tuple[tuple[Card, ...], str | None]:
     """Return the cards that NVML names, none where there is no such driver; and in a clause why
     NVML does not answer, null where it does or is not there."""
     if host.system == "linux" and not any(
-        host.exists(p) for p in ("/proc/driver/nvidia/version", _WSL)
+        host.exists(p) for p in ("/proc/driver/nvidia/version", WSL)
     ):
         return (), None
     reading = host.output(COMMAND)
@@ -101,7 +101,7 @@ def ask(nvml: Any) -> dict[str, Any]:
 
 
 def _one(nvml: Any, index: int) -> dict[str, Any] | None:
-    handle, pci = ctypes.c_void_p(), _PciInfo()
+    handle, pci = ctypes.c_void_p(), PciInfo()
     if nvml.nvmlDeviceGetHandleByIndex_v2(ctypes.c_uint(index), ctypes.byref(handle)) != 0:
         return None
     placed = nvml.nvmlDeviceGetPciInfo_v3(handle, ctypes.byref(pci)) == 0
@@ -121,16 +121,16 @@ def _text(call: Callable[..., int], args: tuple[Any, ...], size: int) -> str | N
     return buffer.value.decode("utf-8", "replace").strip() or None
 
 
-def _library() -> Any:
+def library() -> Any:
     if sys.platform == "win32":
         return ctypes.CDLL(str(Path(os.environ["SYSTEMROOT"], "System32", "nvml.dll")))
-    return ctypes.CDLL(_WSL if Path(_WSL).exists() else "libnvidia-ml.so.1")
+    return ctypes.CDLL(WSL if Path(WSL).exists() else "libnvidia-ml.so.1")
 
 
 def main() -> int:
     """Print what NVML tells, or why it does not: the reason is for people to read."""
     try:
-        answer = ask(_library())
+        answer = ask(library())
     except Exception as fault:  # noqa: BLE001 - whatever happens, its reason must arrive
         said = str(fault) or type(fault).__name__
         answer = {"cards": [], "fault": f"NVIDIA's NVML cannot be asked: {said}"}

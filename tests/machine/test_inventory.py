@@ -279,7 +279,7 @@ def test_nvml_is_asked_card_by_card() -> None:
 
 
 def test_nvmls_structure_is_as_long_as_its_header_says() -> None:
-    assert ctypes.sizeof(nvidia._PciInfo) == 16 + 5 * 4 + 32
+    assert ctypes.sizeof(nvidia.PciInfo) == 16 + 5 * 4 + 32
 
 
 def test_without_the_library_its_process_says_so(
@@ -288,7 +288,7 @@ def test_without_the_library_its_process_says_so(
     def missing() -> Any:
         raise OSError("libnvidia-ml.so.1: cannot open shared object file")
 
-    monkeypatch.setattr(nvidia, "_library", missing)
+    monkeypatch.setattr(nvidia, "library", missing)
     assert nvidia.main() == 0
     told = json.loads(capsys.readouterr().out)
     assert told["cards"] == []
