@@ -21,6 +21,7 @@ from npumark.orchestrator.request import RunRequest
 from npumark.orchestrator.schedule import Done, Wait, next_action
 from npumark.pack.manifest import Manifest, parse_manifest
 from npumark.policy import Policy, load_policy
+from npumark.record.box import BoxPlan
 from npumark.record.model import (
     Attempt,
     Environment,
@@ -386,7 +387,6 @@ def payload_of(
         prepared=[],
         resumed=list(facts.resumed),
         harness={},
-        box=None,
         **derive(facts, pack, policy).fields(),
     )
 
@@ -423,6 +423,13 @@ def _options(request: RunRequest, policy: Policy, loop_s: float) -> Plan:
         time_budget_s=request.time_budget_s,
         include_known_crashes=request.include_known_crashes,
         include_emulated=request.include_emulated,
+        large_peak=request.large_peak,
+        box=BoxPlan(
+            mode=request.box,
+            roles=listed(request.box_roles),
+            cards=listed(request.box_cards),
+            solo=[],
+        ),
         argv=[],
         spacing_s=0.0 if request.quick else policy.repetition.spacing_s,
         loop_s=loop_s,

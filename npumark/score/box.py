@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from npumark.pack.manifest import Manifest
 from npumark.policy import Policy
 from npumark.record.box import Box, BoxAttempt, BoxCard, BoxRole, BoxSolo
-from npumark.record.model import Processor
+from npumark.record.model import EngineRecord, Entry, Plan, Processor
 from npumark.score import stats
 from npumark.score.attempt import DEATHS
 from npumark.score.box_attempt import box_seed, counted_calls, judged
 from npumark.score.box_cards import RoleCards, nothing_to_sum, role_cards, stage_why
 
 __all__ = [
+    "BoxFacts",
     "RoleCards",
     "attempts_needed",
     "box_seed",
+    "box_stage",
     "counted_calls",
     "derive_box",
     "judged",
@@ -25,6 +28,17 @@ __all__ = [
     "stage_why",
     "wants_attempt",
 ]
+
+
+@dataclass(frozen=True, slots=True)
+class BoxFacts:
+    """What a run's box stage follows from; ``engines`` hold their peaks."""
+
+    options: Plan
+    engines: Sequence[EngineRecord]
+    processors: Sequence[Processor]
+    entries: Sequence[Entry]
+    attempts: Sequence[BoxAttempt]
 
 
 def attempts_needed(policy: Policy, *, quick: bool) -> int:
@@ -45,6 +59,23 @@ def wants_attempt(
         return False
     missing = attempts_needed(policy, quick=quick) - sum(a.counts for a in ran)
     return 0 < missing <= policy.box.max_attempts - len(ran)
+
+
+def box_stage(
+    facts: BoxFacts, manifest: Manifest, policy: Policy, *, measured: bool
+) -> tuple[Box | None, str | None]:
+    """Return a run's box stage, or null and a sentence that says why there is none.
+
+    ``measured`` says that its scored stages are complete: the box stage comes after them.
+    """
+    if why := stage_why(facts.options):
+        return None, why
+    cards = role_cards(facts.engines, facts.processors, facts.options.box, facts.entries, manifest)
+    if cards and not measured and not facts.attempts:
+        return None, "the run ended before its box stage"
+    return derive_box(
+        cards, facts.attempts, facts.processors, manifest, policy, quick=facts.options.quick
+    )
 
 
 def derive_box(
@@ -94,7 +125,7 @@ def _role(
         tops=tops,
         why=why,
         solo_tops=solo_tops,
-        scaling=tops / solo_tops if tops is not None and solo_tops else None,
+        scaling=_ratio(tops, solo_tops),
         agreement=stats.spread(totals) if tops and len(totals) > 1 else None,
         cards=_cards(cards.solos, counted, processors, policy.box.slow_card),
         left_out=list(cards.left_out),
@@ -141,13 +172,17 @@ def _cards(
             name=names[s.card],
             number=processors[s.card].number,
             solo=s,
-            in_box_tops=(tops := in_box[s.card]),
-            of_solo=tops / s.tops if tops is not None and s.tops else None,
+            in_box_tops=in_box[s.card],
+            of_solo=_ratio(in_box[s.card], s.tops),
             slow_alone=_slow(s.card, alone, names, slow),
             slow_in_box=_slow(s.card, in_box, names, slow),
         )
         for s in solos
     ]
+
+
+def _ratio(part: float | None, whole: float | None) -> float | None:
+    return part / whole if part is not None and whole else None
 
 
 def _slow(

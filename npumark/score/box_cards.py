@@ -74,10 +74,9 @@ def _wanted(role: BoxRoleName, devices: Sequence[Processor], plan: BoxPlan) -> b
 
 def _eligible(engines: Sequence[EngineRecord]) -> list[EngineRecord]:
     """Return the engines that may stand for a card; virtual ones only among their own kind."""
-    scripted = all(e.virtual for e in engines)
-    return [
-        e for e in engines if not e.local_only and not e.emulated and (scripted or not e.virtual)
-    ]
+    public = [e for e in engines if not e.local_only]
+    scripted = all(e.virtual for e in public)
+    return [e for e in public if not e.emulated and (scripted or not e.virtual)]
 
 
 def _of_role(

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from npumark.policy import Policy
+from npumark.record.box import Box
 from npumark.record.model import (
     EngineRecord,
     Entry,
@@ -30,7 +31,7 @@ REASONS: dict[str, str] = {
     "time_budget": "the time budget ended the run before its entries were complete",
     "incomplete": "the run ended before its entries were complete",
     "resumed_changed": "something changed between the interruption and the resumption",
-    "selection": "only some engines, workloads or variants were asked for",
+    "selection": "only some engines, workloads or variants were asked for, or the box stage alone",
     "virtual": "a virtual engine took part",
     "emulated": "an emulated engine took part",
     "local_only": "an engine took part whose results may not be published",
@@ -56,6 +57,9 @@ WARNINGS: dict[str, str] = {
     "delivered_partial": "an engine's delivered figure lacks a scored network",
     "third_party": "an engine from another package took part, which nobody here has checked",
     "network_unstable": "a counted network's attempts spread too far",
+    "box_card_slow": "a card is far slower than its identical cards: check its cooling, power and "
+    "PCIe link",
+    "box_void": "an attempt of the box stage does not count: a card failed, was late or was wrong",
 }
 
 
@@ -71,6 +75,7 @@ class RunState:
     entries: Sequence[Entry]
     score: Score | None
     complete: bool
+    box: Box | None
     policy: Policy
 
     def took_part(self, kind: Callable[[EngineRecord], bool]) -> bool:
@@ -94,7 +99,7 @@ def not_comparable_because(run: RunState) -> list[str]:
         "time_budget": not run.complete and over_budget,
         "incomplete": not run.complete and not over_budget,
         "resumed_changed": any(event.changed for event in run.resumed),
-        "selection": any(s is not None for s in selected),
+        "selection": any(s is not None for s in selected) or options.box.mode == "only",
         "virtual": run.took_part(lambda e: e.virtual),
         "emulated": run.took_part(lambda e: e.emulated),
         "local_only": run.took_part(lambda e: e.local_only),
@@ -121,6 +126,7 @@ def warnings(run: RunState) -> list[str]:
     """Return the codes of what a reader should know, in the order of ``WARNINGS``."""
     counting = [e for e in run.entries if e.counts]
     tail = run.policy.repetition.tail_ratio_warning
+    roles = run.box.roles if run.box else []
     holds = {
         "noisy": run.environment.noisy,
         "preconditions_skipped": run.environment.skipped,
@@ -132,5 +138,7 @@ def warnings(run: RunState) -> list[str]:
         "delivered_partial": any(e.delivered and not e.delivered.complete for e in run.engines),
         "third_party": run.took_part(lambda e: e.package is not None),
         "network_unstable": any(e.delivered and e.delivered.unstable for e in run.engines),
+        "box_card_slow": any(c.slow_alone or c.slow_in_box for r in roles for c in r.cards),
+        "box_void": any(a.status == "ran" and not a.counts for r in roles for a in r.attempts),
     }
     return [code for code in WARNINGS if holds[code]]

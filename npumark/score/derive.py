@@ -11,6 +11,7 @@ from typing import Any
 
 from npumark.pack.manifest import Manifest
 from npumark.policy import Policy
+from npumark.record.box import Box, BoxAttempt
 from npumark.record.model import (
     Attempt,
     EngineEnvironment,
@@ -25,6 +26,7 @@ from npumark.record.model import (
     Suite,
 )
 from npumark.score.attempt import Role, tera_operations
+from npumark.score.box import BoxFacts, box_stage
 from npumark.score.comparability import RunState, not_comparable_because, warnings
 from npumark.score.delivered import delivered, winner
 from npumark.score.demand import Key, hangs_of
@@ -42,7 +44,8 @@ class RunFacts:
     """What was asked for, found and measured: the inputs of every derived field.
 
     ``engines`` hold what their probes said; figures in them are ignored. ``attempts`` maps an
-    entry's key to its attempts in order.
+    entry's key to its attempts in order; ``box_attempts`` are those of the box stage, of each
+    role in order.
     """
 
     plan: tuple[Planned, ...]
@@ -54,6 +57,7 @@ class RunFacts:
     environment: Environment
     resumed: Sequence[ResumeEvent]
     prepared: Sequence[Preparation] = ()
+    box_attempts: Sequence[BoxAttempt] = ()
 
     def roles(self) -> dict[str, Role]:
         """Return each engine's processor role. Raises KeyError for an unknown processor."""
@@ -74,6 +78,8 @@ class Derived:
     not_comparable_because: list[str]
     warnings: list[str]
     large_peak: dict[str, Any] | None
+    box: Box | None
+    box_why: str | None
     where_time_went_ns: dict[str, int]
 
     def fields(self) -> dict[str, Any]:
@@ -138,7 +144,9 @@ def derive(facts: RunFacts, manifest: Manifest, policy: Policy) -> Derived:
     entries = _mark_outliers(facts.plan, entries, run, manifest)
     engines = [_with_figures(e, entries, manifest) for e in facts.engines]
     score = run_score(engines, facts.processors, quick=quick)
-    complete = run.state.finished
+    box_facts = BoxFacts(facts.options, engines, facts.processors, entries, facts.box_attempts)
+    box, box_why = box_stage(box_facts, manifest, policy, measured=run.state.finished)
+    complete = run.state.finished and (box is None or all(r.finished for r in box.roles))
     state = RunState(
         options=facts.options,
         suite=facts.suite,
@@ -148,6 +156,7 @@ def derive(facts: RunFacts, manifest: Manifest, policy: Policy) -> Derived:
         entries=entries,
         score=score,
         complete=complete,
+        box=box,
         policy=policy,
     )
     reasons = not_comparable_because(state)
@@ -161,8 +170,19 @@ def derive(facts: RunFacts, manifest: Manifest, policy: Policy) -> Derived:
         not_comparable_because=reasons,
         warnings=warnings(state),
         large_peak=large_peak(engines, entries, facts.processors, manifest),
-        where_time_went_ns=time_by_stage([a for e in entries for a in e.attempts]),
+        box=box,
+        box_why=box_why,
+        where_time_went_ns=_where_time_went(entries, facts.box_attempts),
     )
+
+
+def _where_time_went(
+    entries: Sequence[Entry], box_attempts: Sequence[BoxAttempt]
+) -> dict[str, int]:
+    went = time_by_stage([a for e in entries for a in e.attempts])
+    if box_attempts:
+        went["box"] = sum(a.wall_ns for a in box_attempts)
+    return went
 
 
 def time_by_stage(attempts: Sequence[Attempt]) -> dict[str, int]:

@@ -13,9 +13,9 @@ def publishable(payload: Payload, manifest: Manifest, policy: Policy) -> Payload
     """Return ``payload`` without its local-only engines, every figure derived anew.
 
     Their entries and attempts go with them, and the harness's overhead where it was measured on
-    one. Score, completeness, comparability and warnings are those of a run that never had them;
-    the result recomputes like any record. A payload without such engines comes back as it is.
-    Pure; ``manifest`` and ``policy`` are those of the run.
+    one. Score, completeness, comparability, box total and warnings are those of a run that never
+    had them; the result recomputes like any record. A payload without such engines comes back as
+    it is. Pure; ``manifest`` and ``policy`` are those of the run.
     """
     kept = [e for e in payload.engines if not e.local_only]
     if len(kept) == len(payload.engines):
@@ -32,6 +32,7 @@ def publishable(payload: Payload, manifest: Manifest, policy: Policy) -> Payload
         environment=whole.environment,
         resumed=whole.resumed,
         prepared=[made for made in payload.prepared if made.engine in names],
+        box_attempts=whole.box_attempts,
     )
     harness = payload.harness
     if harness.get("engine") is not None and harness["engine"] not in names:

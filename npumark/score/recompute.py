@@ -66,6 +66,9 @@ def facts_of(payload: Payload, manifest: Manifest) -> RunFacts:
         environment=payload.environment,
         resumed=payload.resumed,
         prepared=payload.prepared,
+        box_attempts=[a for role in payload.box.roles for a in role.attempts]
+        if payload.box
+        else [],
     )
 
 

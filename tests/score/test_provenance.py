@@ -77,10 +77,6 @@ def test_an_emulator_that_nobody_asked_for_is_named() -> None:
     assert named(document) == []
 
 
-def test_an_invented_box_is_named() -> None:
-    assert named(changed("box", to={"tops": 1e9})) == ["box"]
-
-
 @pytest.mark.parametrize(
     ("name", "value", "violation"),
     [
