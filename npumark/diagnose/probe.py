@@ -55,8 +55,9 @@ class Step:
 @dataclass(frozen=True, slots=True)
 class Seen:
     """What a step came to. ``samples`` are int64 nanoseconds: [n] durations, or [n, 2] begin and
-    end of each call on one clock; ``facts`` what is no samples; ``sensors`` the readings taken
-    beside it (``at_ns`` from the step's begin). Empty where ``status`` is not ``ok``."""
+    end of each call ([n, 3]: of each block, and its calls) on one clock, from the step's first
+    call on; ``facts`` what is no samples; ``sensors`` the readings taken beside it (``at_ns`` from
+    the first call too). Empty where ``status`` is not ``ok``."""
 
     step: Step
     status: Status

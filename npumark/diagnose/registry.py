@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from npumark.diagnose import concurrency, idle_wake
 from npumark.diagnose.probe import Probe
 
-PROBES: tuple[Probe, ...] = ()
+PROBES: tuple[Probe, ...] = (
+    concurrency.PROBE,
+    idle_wake.PROBE,
+)
