@@ -37,7 +37,7 @@ QUICK_RULES = {
     "idle_window_s": "0.0",
     "quick_idle_window_s": "0.0",
     # Fake time passes within the worker's real life, which a record must show.
-    "loop_s": "0.05",
+    "timing.loop_s": "0.05",
     "quick_loop_s": "0.05",
     "attempt_deadline_s": "60.0",
     "kill_grace_s": "1.0",
@@ -59,7 +59,12 @@ class Bench:
     def policy_path(self) -> Path:
         text = (DATA / "policy.toml").read_text()
         for name, value in self.rules.items():
-            text, count = re.subn(rf"(?m)^{name} = [^#\n]*", f"{name} = {value} ", text)
+            section, _, key = name.rpartition(".")
+            line = rf"(?m)^{key} = [^#\n]*"
+            if section:
+                line = rf"(?ms)(^\[{section}\]\n(?:(?!^\[).)*?^){key} = [^#\n]*"
+            kept = r"\g<1>" if section else ""
+            text, count = re.subn(line, rf"{kept}{key} = {value} ", text)
             assert count == 1, name
         path = self.home / "policy.toml"
         path.write_text(text)
