@@ -174,9 +174,9 @@ class Book:
             prepared=self.prepared,
             resumed=self.resumed,
             harness=self.harness,
-            box=None,
-            box_why="the box stage was not part of this run",
             **{
+                "box": None,
+                "box_why": "the box stage was not part of this run",
                 **derived.fields(),
                 "where_time_went_ns": {**derived.where_time_went_ns, **self.spent_ns},
             },

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from npumark.record.box import BoxAttempt, BoxRoleName, BoxSolo
 from npumark.record.model import Attempt, Environment
 from npumark.score.planned import Planned
 
@@ -69,10 +70,37 @@ class AttemptEnded:
 
 
 @dataclass(frozen=True, slots=True)
+class BoxStarted:
+    """Attempt ``n`` at measuring ``cards`` (processor ids), all of a role, at once."""
+
+    role: BoxRoleName
+    n: int
+    cards: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BoxEnded:
+    """What such an attempt came to, judged, and what ``cards`` reached alone."""
+
+    attempt: BoxAttempt
+    cards: tuple[BoxSolo, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Saved:
     path: Path
     complete: bool
 
 
-Event = Stage | Note | PlanMade | Checked | AttemptStarted | AttemptEnded | Saved
+Event = (
+    Stage
+    | Note
+    | PlanMade
+    | Checked
+    | AttemptStarted
+    | AttemptEnded
+    | BoxStarted
+    | BoxEnded
+    | Saved
+)
 Listener = Callable[[Event], None]

@@ -31,8 +31,8 @@ _BINARY: int = getattr(os, "O_BINARY", 0)
 @dataclass(frozen=True, slots=True)
 class Line:
     """One journal line: ``kind`` (``header``, ``resumed``, ``starting``, ``attempt``,
-    ``prepared``, ``fact``, ``parts``, ``finished``), its ``body`` and its ``number`` in the
-    file."""
+    ``box_starting``, ``box_attempt``, ``prepared``, ``fact``, ``parts``, ``finished``), its
+    ``body`` and its ``number`` in the file."""
 
     kind: str
     body: dict[str, Any]
@@ -110,7 +110,8 @@ class Replay:
     """What a journal says: its header, attempts by entry, facts, and the attempt in flight.
 
     ``prepared`` are its preparations. ``numbers`` are the lines that the attempts stand on.
-    ``parts`` is what was seen of the machine up to the last attempt or the end of a part.
+    ``box`` are the attempts of the box stage, ``box_in_flight`` the one in flight. ``parts`` is
+    what was seen of the machine up to the last attempt or the end of a part.
     """
 
     header: dict[str, Any]
@@ -120,6 +121,8 @@ class Replay:
     resumed: list[dict[str, Any]] = field(default_factory=list)
     prepared: list[dict[str, Any]] = field(default_factory=list)
     in_flight: dict[str, Any] | None = None
+    box: list[dict[str, Any]] = field(default_factory=list)
+    box_in_flight: dict[str, Any] | None = None
     spent_ns: dict[str, int] = field(default_factory=dict)
     parts: list[dict[str, Any]] = field(default_factory=list)
     finished: bool = False
@@ -169,6 +172,18 @@ def _take(state: Replay, line: Line) -> None:
         state.in_flight = None
         state.spent_ns = {str(k): int(v) for k, v in body.get("spent_ns", {}).items()}
         state.parts = list(body.get("parts", [_UNKNOWN_PART]))
+        state.last_ns = max(state.last_ns, ended)
+    elif line.kind == "box_starting":
+        str(body["role"]), int(body["n"])
+        state.last_ns = max(state.last_ns, int(body["started_ns"]))
+        state.box_in_flight = body
+    elif line.kind == "box_attempt":
+        attempt = body["attempt"]
+        state.box.append(attempt)
+        state.box_in_flight = None
+        state.spent_ns = {str(k): int(v) for k, v in body["spent_ns"].items()}
+        state.parts = list(body["parts"])
+        ended = int(attempt["started_ns"]) + int(attempt["wall_ns"])
         state.last_ns = max(state.last_ns, ended)
     elif line.kind == "prepared":
         made = body["preparation"]

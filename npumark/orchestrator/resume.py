@@ -19,8 +19,8 @@ from npumark.score.attempt import Role, judge_attempt
 from npumark.score.demand import Key, demand, hangs_of
 from npumark.score.planned import Planned
 
-_PATHS = ("out", "manifest", "virtual")
-_LISTS = ("engines", "workloads", "variants", "argv")
+_PATHS = ("out", "manifest", "virtual", "box_from")
+_LISTS = ("engines", "workloads", "variants", "box_roles", "box_cards", "argv")
 
 
 def state_now(manifest: Manifest, policy: Policy, engines: Iterable[Found]) -> dict[str, Any]:
