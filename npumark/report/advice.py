@@ -100,6 +100,15 @@ WARNINGS: dict[str, Advice] = {
         "The attempts of a counted network spread too far; its delivered figure is not ranked.",
         "Close other programs, let the machine cool and measure again.",
     ),
+    "box_void": Advice(
+        "Attempts at all cards at once do not count, because a card crashed, hung, answered wrong "
+        "or started late.",
+        "Each is named below, with its reason.",
+    ),
+    "box_card_slow": Advice(
+        "A card is slower than its identical cards; its bars are marked.",
+        "Check its cooling, power and PCIe link.",
+    ),
 }
 """What a reader should know, by the codes of ``score.comparability.WARNINGS``."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from npumark.gates.measures import MEASURES
+from npumark.record.box import BoxCardRun
 from npumark.record.model import Attempt, Entry
 from npumark.report.sheet import BAD, DIM, GOOD, WARN, Part
 from npumark.report.words import DASH, count, margin, part, percent, plainly
@@ -100,7 +101,7 @@ def _died(numbers: list[int], status: str, why: str | None) -> str:
     return f"{which} {_ENDED.get(status, status)}{f': {why}' if why else ''}."
 
 
-def last_words(attempt: Attempt) -> str | None:
+def last_words(attempt: Attempt | BoxCardRun) -> str | None:
     """Return the last line of an attempt's log that tells more than its reason does, or None.
 
     The lines of a traceback tell where in the program it happened; they are in the log.

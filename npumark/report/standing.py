@@ -5,6 +5,7 @@ from __future__ import annotations
 from npumark.machine.preconditions import violations
 from npumark.record.model import Payload
 from npumark.report.advice import NOT_ASKED_FOR, NOT_COMPARABLE, WARNINGS, advice
+from npumark.report.box import box_lines
 from npumark.report.sheet import BAD, DIM, GOOD, STRONG, WARN, Sheet
 from npumark.report.words import plainly
 
@@ -12,13 +13,16 @@ _TOLD_ABOVE = frozenset({"noisy", "preconditions_skipped"})
 
 
 def headline(sheet: Sheet, run: Payload) -> None:
-    """Add the score's label, or why there is none, and the series it belongs to."""
+    """Add the score's label, or why there is none, the totals beside it, and the series they
+    belong to."""
     if run.score is not None:
         sheet.say(run.score.label, hang=2, style=STRONG)
         if run.score.unstable:
             sheet.say("Unstable: its attempts differ by more than noise should.", style=WARN)
     else:
         sheet.say(f"No score: {plainly(run.score_why or 'the reason was not recorded')}", style=BAD)
+    for line in box_lines(run):
+        sheet.say(line, hang=2)
     series = [
         f"{run.suite.edition} weights",
         f"suite {run.suite.name} {run.suite.version}",

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from npumark.record.model import Record
 from npumark.report import closing
+from npumark.report.box import box
 from npumark.report.catalog import Catalog
 from npumark.report.compiled import compiled
 from npumark.report.failures import failures
@@ -36,6 +37,7 @@ def render(
     headline(sheet, run)
     standing(sheet, run)
     processors(sheet, run, known)
+    box(sheet, run)
     networks(sheet, run, known)
     failures(sheet, run, logs)
     closing.harness(sheet, run)
