@@ -85,6 +85,18 @@ class Accumulator:
         odd = ", ".join(k for k, v in finite.items() if v is None)
         return finite, f"cannot be computed: {odd}" if odd else None
 
+    def alone(self, i: int, outputs: Sequence[Array]) -> tuple[float | None, str | None]:
+        """Return the SNR in dB of the first output of eval input ``i`` by itself, and what is
+        wrong (null where nothing is). For an accumulator that has taken no sample."""
+        self.add(i, outputs)
+        if self._why is not None:
+            return None, self._why
+        with np.errstate(all="ignore"):
+            level = snr_db(self._signal, self._noise)
+        if level is None or not math.isfinite(level):
+            return None, "cannot be computed: snr_db"
+        return level, None
+
     # -- what a task defines ----------------------------------------------------------------
 
     def _shape(self, k: int) -> tuple[int, ...]:

@@ -2,7 +2,8 @@
 
 PIPE is an inherited file descriptor, on Windows an inherited handle. Whatever happens inside
 becomes a result with its own status; only a death of the process leaves none. The exit status
-is 0 where a result was delivered.
+is 0 where a result was delivered. The worker of a window that nobody releases any more ends
+without one.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ import traceback  # noqa: E402
 from dataclasses import replace  # noqa: E402
 
 from npumark.errors import EngineError, PackError, Unsupported, WrongDevice  # noqa: E402
+from npumark.worker import affinity  # noqa: E402
+from npumark.worker.barrier import Abandoned, Barrier, alone, pipe_barrier  # noqa: E402
 from npumark.worker.protocol import (  # noqa: E402
     MAX_RESULT_BYTES,
     Job,
@@ -27,17 +30,22 @@ from npumark.worker.protocol import (  # noqa: E402
 
 
 def main(arguments: list[str], began_ns: int = _BEGAN) -> int:
-    """Run the job on stdin; return the exit status: 0 delivered, 1 no pipe, 2 not a job."""
+    """Run the job on stdin; return the exit status: 0 delivered, 1 nobody waits, 2 not a job."""
     if len(arguments) != 1:
         print("usage: python -m npumark.worker PIPE < JOB", file=sys.stderr)
         return 2
     pipe = _open_pipe(int(arguments[0]))
     try:
-        job = decode_job(sys.stdin.buffer.read())
+        job = decode_job(sys.stdin.buffer.readline())
     except (ValueError, KeyError, TypeError) as fault:
         print(f"not a job: {fault}", file=sys.stderr)
         return 2
-    raw = _encode(replace(carry_out(job, began_ns), python=sys.version.split()[0]))
+    try:
+        result = carry_out(job, began_ns, pipe_barrier(pipe, sys.stdin.buffer))
+    except Abandoned as fault:
+        print(fault, file=sys.stderr)
+        return 1
+    raw = _encode(replace(result, python=sys.version.split()[0]))
     try:
         _write(pipe, raw)
     except OSError as fault:
@@ -46,10 +54,14 @@ def main(arguments: list[str], began_ns: int = _BEGAN) -> int:
     return 0
 
 
-def carry_out(job: Job, began_ns: int) -> Result:
-    """Return the job's result; every exception inside becomes one, with its reason in a line."""
+def carry_out(job: Job, began_ns: int, barrier: Barrier = alone) -> Result:
+    """Return the job's result; every exception inside becomes one, with its reason in a line.
+
+    Raises only Abandoned: the ``barrier`` of a window says that nobody waits for a result.
+    """
     try:
-        from npumark.worker import measure, overhead, prepare
+        affinity.bind(job.cpus)
+        from npumark.worker import diagnose, measure, overhead, prepare, window
 
         if job.kind == "probe":
             return measure.probe(job)
@@ -57,9 +69,15 @@ def carry_out(job: Job, began_ns: int) -> Result:
             return overhead.measure_overhead(job)
         if job.kind == "prepare":
             return prepare.prepare(job)
+        if job.kind == "window":
+            return window.run_window(job, barrier)
+        if job.kind == "diagnose":
+            return diagnose.diagnose(job)
         return measure.measure(job, began_ns)
     except KeyboardInterrupt:
         return Result("interrupted", "stopped by a signal")
+    except Abandoned:
+        raise
     except BaseException as fault:  # noqa: BLE001 - SystemExit too: a runtime may not end a worker
         traceback.print_exc()
         return Result(_status(fault), _one_line(fault))

@@ -41,11 +41,16 @@ def read_back(session: Session, runtime: str) -> tuple[Observed, str | None]:
             runtime=runtime,
             version=None,
         )
+    close(session)
+    return observed, why
+
+
+def close(session: Session) -> None:
+    """Close a session whose measuring is done: that it fails then costs nothing."""
     try:
         session.close()
     except (Exception, SystemExit):  # noqa: BLE001 - nothing more is asked of it
         traceback.print_exc()
-    return observed, why
 
 
 def storable(observed: Any) -> Observed:

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
-import os
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -25,12 +21,8 @@ from npumark.worker.files import check_files, require_checked
 from npumark.worker.memory import peak_rss_bytes
 from npumark.worker.oracle import Teaching, script_session
 from npumark.worker.protocol import Job, Measurement, Result
-from npumark.worker.timed_loop import (
-    Durations,
-    run_timed,
-    timer_overhead_ns,
-    warm_up,
-)
+from npumark.worker.raw_samples import save_raw
+from npumark.worker.timed_loop import run_timed, timer_overhead_ns, warm_up
 
 
 def measure(job: Job, began_ns: int) -> Result:
@@ -62,7 +54,7 @@ def measure(job: Job, began_ns: int) -> Result:
     teaching = Teaching(samples, load_references(root, workload.eval))
     timer = script_session(job.engine_ref, session, teaching)
     step, buffers, outputs = session.step(), session.inputs(), session.outputs()
-    _require_outputs(outputs, variant)
+    require_outputs(outputs, variant)
 
     warm = warm_up(step, buffers, outputs, samples, job.timing, timer)
     loop = run_timed(
@@ -77,7 +69,7 @@ def measure(job: Job, began_ns: int) -> Result:
     )
     peak_rss = peak_rss_bytes()
     overhead = timer_overhead_ns(timer)
-    samples_sha256 = _save(loop.durations, job.samples_path)
+    samples_sha256 = save_raw(loop.durations, job.samples_path)
 
     accuracy_from = clock()
     check = run_accuracy(
@@ -166,11 +158,7 @@ def request_of(
 
 def _judge(root: Path, workload: Workload, variant: Variant) -> Accumulator:
     references = load_references(root, workload.eval)
-    # A task may judge fewer outputs than the graph has, or need more than their references
-    # (positions of token states); in what both have, the order must agree.
-    pairs = zip(workload.eval.references, variant.outputs, strict=False)
-    if any(reference.name != output.name for reference, output in pairs):
-        raise PackError(f"{workload.id}/{variant.id} and its references differ in their outputs")
+    require_order(workload, variant)
     try:
         return accumulator(
             workload.task, references, load_mu(root, workload.eval), workload.eval.parameters
@@ -179,35 +167,21 @@ def _judge(root: Path, workload: Workload, variant: Variant) -> Accumulator:
         raise PackError(f"the eval set of {workload.id} is not usable: {fault}") from fault
 
 
-def _require_outputs(outputs: Sequence[Array], variant: Variant) -> None:
+def require_order(workload: Workload, variant: Variant) -> None:
+    """Raise PackError where the outputs of a graph are not in the order of their references.
+
+    A task may judge fewer outputs than the graph has, or need more than their references
+    (positions of token states); in what both have, the order must agree.
+    """
+    pairs = zip(workload.eval.references, variant.outputs, strict=False)
+    if any(reference.name != output.name for reference, output in pairs):
+        raise PackError(f"{workload.id}/{variant.id} and its references differ in their outputs")
+
+
+def require_outputs(outputs: Sequence[Array], variant: Variant) -> None:
+    """Raise EngineError where the engine bound another number of outputs than the graph has."""
     if len(outputs) != len(variant.outputs):
         raise EngineError(f"the engine bound {len(outputs)} of {len(variant.outputs)} outputs")
-
-
-def _save(durations: Durations, path: str | None) -> str | None:
-    """Write the raw durations (little-endian int64) whole or not at all; return their sha256.
-
-    None where they are not kept, a full disk included: that is no fault of the engine, whose
-    measurement stands without them. Why is in the worker's log.
-    """
-    if path is None:
-        return None
-    raw = durations.astype("<i8").tobytes()
-    target = Path(path)
-    temporary = target.with_name(f"{target.name}.{os.getpid()}.tmp")
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with temporary.open("wb") as stream:
-            stream.write(raw)
-            stream.flush()
-            os.fsync(stream.fileno())
-        temporary.replace(target)
-    except OSError as fault:
-        print(f"the raw samples cannot be kept: {fault}", file=sys.stderr)
-        with contextlib.suppress(OSError):
-            temporary.unlink()
-        return None
-    return hashlib.sha256(raw).hexdigest()
 
 
 def probe(job: Job) -> Result:

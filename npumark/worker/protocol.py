@@ -1,489 +1,77 @@
 """Job and result: the two JSON documents that pass between orchestrator and worker.
 
-The job comes on the worker's stdin; the result goes to an inherited pipe of its own (its file
-descriptor, or on Windows its handle, is the worker's first argument). File descriptors 1 and
-2 go to a log that is kept as evidence and never parsed. Plain dataclasses and the standard
-library: a worker starts often, and must not pay for a schema library each time.
+The job comes on the worker's stdin, as one line; the result goes to an inherited pipe of its own
+(its file descriptor, or on Windows its handle, is the worker's first argument). The worker of a
+``window`` job first writes READY to that pipe, and then waits for a second line on stdin, which
+says when the window begins (see worker.barrier); where stdin ends instead, it ends without a
+result. File descriptors 1 and 2 go to a log that is kept as evidence and never parsed. Plain
+dataclasses and the standard library: a worker starts often, and must not pay for a schema
+library each time.
 """
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from npumark.worker.decoding import MAX_ENGINES, decode_result
+from npumark.worker.job import (
+    SCHEMA,
+    FileCheck,
+    Job,
+    JobKind,
+    Stamp,
+    TimingOptions,
+    WindowOptions,
+    decode_job,
+)
+from npumark.worker.result import (
+    MAX_RESULT_BYTES,
+    CacheState,
+    CacheUse,
+    EngineInfo,
+    Latency,
+    Measurement,
+    Observed,
+    Placement,
+    Prepared,
+    Probed,
+    ProbeSamples,
+    Result,
+    Status,
+    TimedCheck,
+    Verdict,
+    Window,
+    WindowCheck,
+)
 
-from npumark.plain import one_line
-from npumark.worker.probe_answer import in_lines, nonsense, usable_id
+READY = b"\x06"
+"""What the worker of a window writes once it is warm: no JSON document begins with it."""
 
-SCHEMA = "npumark-worker/1"
-MAX_RESULT_BYTES = 64 << 20
-MAX_ENGINES = 256
-"""More than any computer has of one runtime; what a probe lists beyond is left out."""
-
-JobKind = Literal["probe", "measure", "overhead", "prepare", "window", "diagnose"]
-
-Stamp = tuple[int, int, int]
-"""Size, mtime in nanoseconds and inode: while they hold, a hashed file is not hashed again."""
-
-Status = Literal[
-    "ok",
-    "gate_failed",
-    "wrong_device",
-    "unsupported",
-    "skipped",
-    "crashed",
-    "timeout",
-    "no_result",
-    "pack_error",
-    "interrupted",
+__all__ = [
+    "MAX_ENGINES",
+    "MAX_RESULT_BYTES",
+    "READY",
+    "SCHEMA",
+    "CacheState",
+    "CacheUse",
+    "EngineInfo",
+    "FileCheck",
+    "Job",
+    "JobKind",
+    "Latency",
+    "Measurement",
+    "Observed",
+    "Placement",
+    "Prepared",
+    "ProbeSamples",
+    "Probed",
+    "Result",
+    "Stamp",
+    "Status",
+    "TimedCheck",
+    "TimingOptions",
+    "Verdict",
+    "Window",
+    "WindowCheck",
+    "WindowOptions",
+    "decode_job",
+    "decode_result",
 ]
-
-
-@dataclass(frozen=True, slots=True)
-class FileCheck:
-    """A pack file the job reads. ``stamp`` is [size, mtime_ns, inode] as seen when this run
-    hashed it; a file whose stamp still holds is not hashed again (methodology §6: checked
-    once per run while unchanged)."""
-
-    path: str
-    size: int
-    sha256: str
-    stamp: tuple[int, int, int] | None
-
-
-@dataclass(frozen=True, slots=True)
-class TimingOptions:
-    """How the timed loop runs; from the policy, shortened for a quick run."""
-
-    loop_s: float
-    min_iterations: int
-    burst_s: float
-    drift_window_s: float
-    warmup_min_calls: int
-    warmup_max_s: float
-    warmup_steady_window: int
-    warmup_steady_cv: float
-    timed_checks: int
-    timed_check_min_snr_db: float
-
-
-@dataclass(frozen=True, slots=True)
-class WindowOptions:
-    """A window that several workers share. ``seconds`` is its length; it begins at the instant
-    that the worker is told once every worker is ready (see worker.barrier)."""
-
-    seconds: float
-
-
-@dataclass(frozen=True, slots=True)
-class Job:
-    """One unit of work.
-
-    ``engine_ref`` is ``module:Class`` of the engine (its entry point's value). For ``probe``
-    only ``engine_ref`` and ``options`` matter; ``overhead`` needs ``engine_id`` and ``threads``
-    too, and measures what the harness costs on a one-node graph. ``prepare`` is as ``measure``,
-    but only loads and calls once, so that the compiled model is there and known to load.
-
-    ``cache_dir`` is the entry's place for its compiled model, empty where it keeps none;
-    ``cache_stamps`` are those of its files as this run hashed them, and ``rebuild`` says that
-    what lies there must be thrown away first.
-
-    ``workload`` and ``variant`` are the manifest's own dictionaries (see pack.manifest);
-    ``encoding`` and ``format`` say what is asked for where the engine computes in a format of
-    its own (``bf16``, BF16 from the ``fp32`` graph), and are empty where they are the variant's.
-    ``seed`` draws the timed checks. ``profile_runs`` is the length of the separate placement
-    run. ``samples_path`` is where raw durations go (little-endian int64 nanoseconds), or null.
-
-    ``window`` is as ``measure`` until the warm-up's end; then the worker says that it is ready,
-    and calls from the shared window's start to its end. ``diagnose`` carries out one step of a
-    diagnostics probe, which ``probe`` describes (its ``kind`` and options, see
-    worker.diagnose); its raw samples go into the folder ``samples_path``. ``cpus`` are the CPUs
-    that the worker binds itself to before anything is loaded, empty: as it was started.
-    """
-
-    kind: JobKind
-    engine_ref: str
-    engine_id: str = ""
-    options: dict[str, Any] = field(default_factory=dict)
-    threads: int | None = None
-    pack_root: str = ""
-    cache_dir: str = ""
-    cache_stamps: dict[str, Stamp] = field(default_factory=dict)
-    rebuild: bool = False
-    workload: dict[str, Any] | None = None
-    variant: dict[str, Any] | None = None
-    encoding: str = ""
-    format: str = ""
-    files: tuple[FileCheck, ...] = ()
-    timing: TimingOptions | None = None
-    seed: int = 0
-    profile_runs: int = 0
-    samples_path: str | None = None
-    window: WindowOptions | None = None
-    probe: dict[str, Any] = field(default_factory=dict)
-    cpus: tuple[int, ...] = ()
-    schema: str = SCHEMA
-
-    def encode(self) -> bytes:
-        return json.dumps(asdict(self), allow_nan=False).encode()
-
-
-def decode_job(raw: bytes) -> Job:
-    """Return the job in ``raw``. Raises ValueError where it is not one of this version."""
-    doc = json.loads(raw)
-    if not isinstance(doc, dict) or doc.get("schema") != SCHEMA:
-        raise ValueError("not a job of this version")
-    files = tuple(
-        FileCheck(f["path"], f["size"], f["sha256"], tuple(f["stamp"]) if f["stamp"] else None)
-        for f in doc.pop("files")
-    )
-    timing = doc.pop("timing")
-    window = doc.pop("window")
-    doc["cache_stamps"] = _stamps(doc["cache_stamps"])
-    doc["cpus"] = tuple(doc["cpus"])
-    try:
-        return Job(
-            files=files,
-            timing=TimingOptions(**timing) if timing else None,
-            window=WindowOptions(**window) if window else None,
-            **doc,
-        )
-    except TypeError as fault:
-        raise ValueError(f"not a job of this version: {fault}") from fault
-
-
-@dataclass(frozen=True, slots=True)
-class Observed:
-    """What really ran, read back from the runtime; never what was requested.
-
-    ``precision`` is a format family (FP32, BF16, FP16, INT8, W8 …) or null with
-    ``precision_why``. ``device`` is the runtime's own word. ``versions`` maps package or
-    driver to version. ``details`` holds engine-specific evidence (primitive types, op counts).
-    Where the runtime could not tell, ``precision_why`` says why and the rest is null.
-    """
-
-    device: str | None
-    precision: str | None
-    precision_why: str | None
-    threads: int | None
-    runtime: str
-    version: str | None
-    versions: dict[str, str] = field(default_factory=dict)
-    details: dict[str, Any] = field(default_factory=dict)
-
-
-Verdict = Literal["proved", "inferred", "unproved"]
-
-
-@dataclass(frozen=True, slots=True)
-class Placement:
-    """Where the work ran: ``share`` of time on the engine's own processor, 0 to 1, or null.
-
-    ``evidence`` names the source (``profile``, ``execution-devices``, ``plan`` …).
-    """
-
-    verdict: Verdict
-    share: float | None
-    op_share: float | None
-    partitions: int | None
-    evidence: str
-    why: str | None = None
-
-
-CacheState = Literal["reused", "built", "rebuilt", "unkept"]
-
-
-@dataclass(frozen=True, slots=True)
-class CacheUse:
-    """What a worker found of its entry's compiled model, and did.
-
-    ``reused``: it was what was sealed, and the runtime loaded it. ``built``: there was none.
-    ``rebuilt``: what was there could not be believed or loaded, for the reason ``why``.
-    ``unkept``: none can be kept, for the reason ``why``, and the graph was compiled for this
-    session alone. ``compile_ns`` is how long compiling took where a model was made; ``bytes``
-    the size of its files.
-    """
-
-    state: CacheState
-    why: str | None
-    compile_ns: int | None
-    bytes: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class Prepared:
-    """What a ``prepare`` job took, in nanoseconds: the whole load, compiling included, and the
-    first call, in which some runtimes compile. ``same_answers``: whether the compiled model
-    answers as it did when it was compiled, null where nothing was there to compare."""
-
-    load_ns: int
-    first_call_ns: int
-    same_answers: bool | None
-
-
-@dataclass(frozen=True, slots=True)
-class Latency:
-    """Nanoseconds; a percentile the sample size cannot support is null."""
-
-    median: int
-    p90: int | None
-    p95: int | None
-    p99: int | None
-    p999: int | None
-    min: int
-    max: int
-
-
-@dataclass(frozen=True, slots=True)
-class TimedCheck:
-    """Outputs of ``iterations`` timed calls against the untimed ones of the same inputs.
-
-    ``min_snr_db`` is null where every comparison was bit-identical or a value was not finite.
-    """
-
-    iterations: tuple[int, ...]
-    passed: bool
-    bit_identical: bool
-    min_snr_db: float | None
-    nondeterministic: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Measurement:
-    """What one attempt measured. Durations are integer nanoseconds.
-
-    ``timed_ns`` is the sum of the timed durations; inferences/s is iterations / timed_ns.
-    ``burst_ips``, ``drift`` and ``sustained_ips`` are defined in worker.loop_stats.
-    ``peak_rss_bytes`` is the process's high-water mark at the end of the timed loop.
-    ``measures`` are the accuracy measures of the whole eval set, by name (see gates.metrics);
-    one that is not finite is null. ``accuracy_why`` names a wrong shape, NaN and so on.
-    """
-
-    iterations: int
-    timed_ns: int
-    latency: Latency
-    burst_ips: float | None
-    drift: float | None
-    sustained_ips: float | None
-    first_call_ns: int
-    warmup_calls: int
-    warmup_steady: bool
-    import_ns: int
-    verify_ns: int
-    load_ns: int
-    warmup_ns: int
-    loop_ns: int
-    accuracy_ns: int
-    placement_ns: int
-    timer_overhead_ns: int
-    peak_rss_bytes: int | None
-    measures: dict[str, float | None]
-    accuracy_why: str | None
-    timed_check: TimedCheck
-    samples_sha256: str | None
-    loaded_from_cache: bool | None
-
-
-@dataclass(frozen=True, slots=True)
-class WindowCheck:
-    """The outputs of one call of a window, drawn from the job's seed, against the reference of
-    its input. ``snr_db`` is null where it is not finite, with the reason ``why``."""
-
-    iteration: int
-    sample: int
-    snr_db: float | None
-    why: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class Window:
-    """What one worker did in a shared window. Times are nanoseconds after the window's start.
-
-    ``late_ns`` is when its first call began. ``inside`` counts the calls that began and ended
-    inside; ``straddling`` are (begin, end) of those that an end of the window cuts, in order.
-    ``calls`` is how many there were in all. ``samples_sha256`` is that of the raw file: pairs of
-    little-endian int64, begin and end of each call, null where they are not kept. ``cpus`` are
-    those the worker could run on, read back; null where the system does not say.
-    """
-
-    late_ns: int
-    inside: int
-    straddling: tuple[tuple[int, int], ...]
-    calls: int
-    check: WindowCheck
-    load_ns: int
-    warmup_ns: int
-    samples_sha256: str | None
-    cpus: tuple[int, ...] | None
-    peak_rss_bytes: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class ProbeSamples:
-    """One array of raw samples that a diagnostics step left: ``file`` in the job's folder holds
-    little-endian int64 nanoseconds, ``n`` rows of ``columns`` (1: durations; 2: begin and end of
-    a call on one clock)."""
-
-    file: str
-    sha256: str
-    n: int
-    columns: int
-
-
-@dataclass(frozen=True, slots=True)
-class Probed:
-    """What a ``diagnose`` job saw: raw samples by name, and facts that are no samples."""
-
-    samples: dict[str, ProbeSamples]
-    facts: dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class EngineInfo:
-    """One engine a probe found, or the reason there is none.
-
-    ``id`` is ``<runtime>-<role>[-n]``. ``processor`` holds ``key`` (UUID, bus address, LUID;
-    ``cpu`` for the CPU), ``role`` (CPU, iGPU, dGPU, NPU), ``name``. ``variants`` lists the
-    encodings it measures by default, ``extra_variants`` those only ``--all-variants`` runs;
-    an encoding such as ``bf16`` may name the graph variant it computes from in
-    ``derived_from``. ``options`` is handed back to the engine in every job. ``environment``
-    names the environment of its own that it lives in, null for npumark's; the orchestrator
-    fills it in. ``versions`` maps a package
-    or driver to its version, and a native library's file name to its sha256.
-    ``note`` is a sentence that a reader should know of an engine that works.
-    ``package`` is the distribution, with its version, that an engine of another party comes from,
-    null for the built-in ones; the orchestrator fills it in too.
-    """
-
-    id: str
-    available: bool
-    reason: str | None
-    runtime: str
-    runtime_title: str
-    version: str | None
-    versions: dict[str, str] = field(default_factory=dict)
-    processor: dict[str, Any] = field(default_factory=dict)
-    variants: tuple[str, ...] = ()
-    extra_variants: tuple[str, ...] = ()
-    derived_from: dict[str, str] = field(default_factory=dict)
-    options: dict[str, Any] = field(default_factory=dict)
-    emulated: bool = False
-    virtual: bool = False
-    local_only: bool = False
-    environment: str | None = None
-    note: str | None = None
-    package: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Result:
-    """The one answer of a worker. ``status`` ``ok`` says it measured; judging is not its work.
-
-    ``stamps`` returns the stamps of the files it hashed, by path. ``harness`` answers an
-    ``overhead`` job: nanoseconds by name (see worker.overhead). ``cache`` says what became of
-    the compiled model, null where the engine keeps none, and ``cache_stamps`` are those of its
-    files; ``prepared`` answers a ``prepare`` job, ``window`` a ``window`` job and ``probed`` a
-    ``diagnose`` job. ``python`` is the version of the interpreter that ran, as it says itself.
-    """
-
-    status: Status
-    why: str | None = None
-    engines: tuple[EngineInfo, ...] = ()
-    observed: Observed | None = None
-    placement: Placement | None = None
-    measurement: Measurement | None = None
-    stamps: dict[str, tuple[int, int, int]] = field(default_factory=dict)
-    harness: dict[str, int] = field(default_factory=dict)
-    cache: CacheUse | None = None
-    cache_stamps: dict[str, Stamp] = field(default_factory=dict)
-    prepared: Prepared | None = None
-    window: Window | None = None
-    probed: Probed | None = None
-    python: str | None = None
-    schema: str = SCHEMA
-
-    def encode(self) -> bytes:
-        return json.dumps(asdict(self), allow_nan=False).encode()
-
-
-def decode_result(raw: bytes) -> Result:
-    """Return the result in ``raw``. Raises ValueError where it is not one of this version.
-
-    An engine that a probe describes wrongly comes back as one that is not available, with the
-    reason; its id is empty where it gave none that can be one.
-    """
-    doc = json.loads(raw)
-    if not isinstance(doc, dict) or doc.get("schema") != SCHEMA:
-        raise ValueError("not a result of this version")
-    try:
-        return Result(
-            status=doc["status"],
-            why=doc["why"],
-            engines=_engine_infos(doc["engines"]),
-            observed=Observed(**doc["observed"]) if doc["observed"] else None,
-            placement=Placement(**doc["placement"]) if doc["placement"] else None,
-            measurement=_measurement(doc["measurement"]) if doc["measurement"] else None,
-            stamps=_stamps(doc["stamps"]),
-            harness=dict(doc["harness"]),
-            cache=CacheUse(**doc["cache"]) if doc["cache"] else None,
-            cache_stamps=_stamps(doc["cache_stamps"]),
-            prepared=Prepared(**doc["prepared"]) if doc["prepared"] else None,
-            window=_window(doc["window"]) if doc["window"] else None,
-            probed=_probed(doc["probed"]) if doc["probed"] else None,
-            python=doc["python"],
-        )
-    except (TypeError, KeyError, AttributeError, IndexError) as fault:
-        raise ValueError(f"not a result of this version: {fault!r}") from fault
-
-
-def _stamps(doc: dict[str, Any]) -> dict[str, Stamp]:
-    return {str(k): (int(v[0]), int(v[1]), int(v[2])) for k, v in doc.items()}
-
-
-def _engine_infos(docs: Any) -> tuple[EngineInfo, ...]:
-    if not isinstance(docs, list):
-        docs = [docs]
-    return tuple(_engine_info(doc) for doc in docs[:MAX_ENGINES])
-
-
-def _engine_info(doc: Any) -> EngineInfo:
-    """Return an engine as its probe described it, or one that is not available and says why."""
-    why = nonsense(doc)
-    if why is None:
-        try:
-            return EngineInfo(**in_lines(doc))
-        except TypeError as fault:  # a field is missing
-            why = str(fault)
-    told = doc if isinstance(doc, dict) else {}
-    name, runtime = told.get("id"), told.get("runtime")
-    title = told.get("runtime_title")
-    return EngineInfo(
-        id=str(name) if usable_id(name) else "",
-        available=False,
-        reason=f"its probe answered nonsense: {why}",
-        runtime=one_line(runtime) if isinstance(runtime, str) else "",
-        runtime_title=one_line(title) if isinstance(title, str) else "",
-        version=None,
-    )
-
-
-def _measurement(doc: dict[str, Any]) -> Measurement:
-    doc = dict(doc)
-    check = dict(doc["timed_check"])
-    check["iterations"] = tuple(check["iterations"])
-    doc["timed_check"] = TimedCheck(**check)
-    doc["latency"] = Latency(**doc["latency"])
-    return Measurement(**doc)
-
-
-def _window(doc: dict[str, Any]) -> Window:
-    doc = dict(doc)
-    doc["straddling"] = tuple((int(begin), int(end)) for begin, end in doc["straddling"])
-    doc["check"] = WindowCheck(**doc["check"])
-    doc["cpus"] = None if doc["cpus"] is None else tuple(doc["cpus"])
-    return Window(**doc)
-
-
-def _probed(doc: dict[str, Any]) -> Probed:
-    samples = {str(k): ProbeSamples(**v) for k, v in doc["samples"].items()}
-    return Probed(samples, dict(doc["facts"]))

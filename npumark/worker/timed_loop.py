@@ -35,10 +35,11 @@ Clock = Callable[[], int]
 Step = Callable[[], object]
 Sample = tuple[Array, ...]
 
-_READ = np.ndarray.item
+READ = np.ndarray.item
+"""Reads one element of an output: by NumPy's own method, whatever the engine hands out."""
 
-_BLOCK = 1 << 20
-"""Durations are allocated in blocks of at most this many: a loop may outgrow its estimate."""
+BLOCK = 1 << 20
+"""Times are allocated in blocks of at most this many calls: a loop may outgrow its estimate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,11 +94,11 @@ def warm_up(
     within ``warmup_steady_cv`` of their mean. The cap is ``warmup_max_s``, looked at between
     two calls, and never below ``warmup_min_calls`` calls.
     """
-    feeds = _feeds(buffers, samples)
+    feeds = input_feeds(buffers, samples)
     require_arrays(outputs)
     window = timing.warmup_steady_window
     durations: list[int] = []
-    read = _READ
+    read = READ
     total, cap, steady = 0, timing.warmup_max_s * 1e9, False
     while not steady:
         start = clock()
@@ -137,18 +138,18 @@ def run_timed(
     ``fastest_ns`` (of the warm-up) only sizes the first block of durations. Raises EngineError
     where an output is no plain array.
     """
-    feeds = _feeds(buffers, samples)
+    feeds = input_feeds(buffers, samples)
     require_arrays(outputs)
     cycle = len(feeds)
     slots = [tuple(np.empty_like(o) for o in outputs) for _ in range(timing.timed_checks)]
     kept: dict[int, int] = {}
     reservoir = Reservoir(seed, timing.timed_checks, cycle)
     limit, least = round(timing.loop_s * 1e9), timing.min_iterations
-    size = min(_BLOCK, max(least, 2 * -(-limit // fastest_ns)))
+    size = min(BLOCK, max(least, 2 * -(-limit // fastest_ns)))
     blocks: list[Durations] = []
     elapsed, count, done = 0, 0, False
-    read = _READ
-    with _gc_off(), _plain(outputs):
+    read = READ
+    with gc_off(), plain_outputs(outputs):
         began = clock()
         while not done:
             block = np.full(size, -1, dtype=np.int64)
@@ -195,9 +196,10 @@ def require_arrays(outputs: Sequence[object]) -> None:
             raise EngineError(f"output {i} holds no element")
 
 
-def _feeds(
+def input_feeds(
     buffers: Sequence[Array], samples: Sequence[Sample]
 ) -> list[tuple[tuple[Array, Array], ...]]:
+    """Return for each sample what is copied where. Raises ValueError where one does not fit."""
     feeds = []
     for sample in samples:
         for buffer, source in zip(buffers, sample, strict=True):
@@ -212,7 +214,7 @@ def _feeds(
 
 
 @contextmanager
-def _plain(outputs: Sequence[object]) -> Iterator[None]:
+def plain_outputs(outputs: Sequence[object]) -> Iterator[None]:
     """Say what is wrong with outputs that could not be read."""
     try:
         yield
@@ -222,7 +224,8 @@ def _plain(outputs: Sequence[object]) -> Iterator[None]:
 
 
 @contextmanager
-def _gc_off() -> Iterator[None]:
+def gc_off() -> Iterator[None]:
+    """Collect garbage now, and none inside."""
     was = gc.isenabled()
     gc.collect()
     gc.disable()

@@ -101,7 +101,7 @@ def test_the_seed_and_the_length_alone_draw_the_checks(timing: TimingOptions) ->
 def test_a_loop_that_outgrows_its_estimate_goes_on(
     timing: TimingOptions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(timed_loop, "_BLOCK", 7)
+    monkeypatch.setattr(timed_loop, "BLOCK", 7)
     engine = FakeEngine([1_000_000])
     loop = engine.run(timing, samples=3)
     assert len(loop.durations) == 50
