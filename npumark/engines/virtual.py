@@ -32,6 +32,8 @@ class Virtual(Engine):
     """Options: ``script``, the path of a script (see virtual_script); none, no engines."""
 
     name = "virtual"
+    batches = True
+    automatic = "AUTO"
 
     def _probe(self, options: dict[str, Any]) -> tuple[EngineInfo, ...]:
         if "script" not in options:
@@ -159,10 +161,12 @@ class VirtualSession(Session):
         draw = script.draw(card.id, request.workload_id, request.encoding, attempt)
         self._gauss = draw.gauss
         factor = card.attempt_factor(request.workload_id, request.encoding, attempt)
+        factor *= request.batch
         self._work = None if card.work is None else card.work.times(factor)
         self._base = factor * card.latency_ns(request.workload_id, request.encoding)
         self._base *= max(0.01, 1 + card.attempt_noise * self._gauss(0, 1))
         self._now = 0
+        self._idled_ms = 0.0
         self._calls = 0
         self._known: dict[bytes, int] = {}
         self._references: Sequence[Array] = ()
@@ -201,6 +205,10 @@ class VirtualSession(Session):
         if self.compiled is not None:
             self.compiled.settle()
 
+    def picked(self) -> str | None:
+        automatic = self._request.device_choice == "automatic"
+        return str(self._card.processor.get("name")) if automatic else None
+
     def observed(self) -> Observed:
         precision = self._card.precision.get(self._request.encoding, self._request.format)
         return Observed(
@@ -221,24 +229,38 @@ class VirtualSession(Session):
             self._work()
         else:
             self._pass(self._latency())
+        n = self._request.batch
         try:
-            which = self._known[self._mark(self._inputs)]
+            rows = [
+                self._known[self._mark([_row(array, i, n) for array in self._inputs])]
+                for i in range(n)
+            ]
         except KeyError:
             raise EngineError("an input that is not of the eval set") from None
         if self._first is None:
-            self._first = which
+            self._first = rows[0]
         for fault in self._lies:
             stale = fault.do == "memoised_when_timed" and not gc.isenabled()
             if fault.do == "memoised" or stale:
-                which = self._first
+                rows = [self._first] * n
         for output, reference in zip(self._outputs, self._references, strict=False):
-            if output.size == reference[which].size:
-                output[...] = reference[which].reshape(output.shape)
+            for i, which in enumerate(rows):
+                place = _row(output, i, n)
+                if place.size == reference[which].size:
+                    place[...] = reference[which].reshape(place.shape)
             if not self.model_is_whole:
                 output[...] = -output
             for fault in self._lies:
-                if fault.when is None or (fault.when == "reload") == bool(self.loaded_from_cache()):
+                if self._holds(fault.when):
                     distort(fault, output, self._gauss)
+
+    def _holds(self, when: str | None) -> bool:
+        """Say whether a wrong answer that is told only ``when`` is told in this session."""
+        if when is None:
+            return True
+        if when == "batch":
+            return self._request.batch != 1
+        return (when == "reload") == bool(self.loaded_from_cache())
 
     def _worked(self) -> dict[str, Any]:
         """Return the work of a call, and the CPUs it can be done on as they are read back."""
@@ -246,6 +268,11 @@ class VirtualSession(Session):
             return {}
         cpus = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None
         return {"rounds": self._work.rounds, "cpus": cpus}
+
+    def idle(self, seconds: float) -> None:
+        """Let time pass on this session's clock without a call."""
+        self._pass(round(seconds * 1e9))
+        self._idled_ms = seconds * 1e3
 
     def _pass(self, latency: int) -> None:
         if self.fake_clock:
@@ -261,6 +288,9 @@ class VirtualSession(Session):
             factor *= card.first_call_factor
         if card.episodes and elapsed % card.episodes["every_s"] < card.episodes["length_s"]:
             factor *= card.episodes["factor"]
+        if card.wake and self._idled_ms >= card.wake["after_ms"]:
+            factor *= card.wake["factor"]
+        self._idled_ms = 0.0
         return max(1, round(self._base * factor))
 
     def _mark(self, arrays: Sequence[Array]) -> bytes:

@@ -15,6 +15,7 @@ JSON, every key but ``engines`` optional::
         "first_call_factor": 10, "noise": 0.01, "attempt_noise": 0.005,
         "drift_per_s": 0.0, "attempt_factors": {"*/*": [1, 1, 1.3]},
         "episodes": {"every_s": 0.5, "length_s": 0.1, "factor": 3},
+        "wake": {"after_ms": 100, "factor": 2},
         "compiles": {"bytes": 4096, "seconds": 0.0, "keeps": true},
         "work": {"core": 0, "rounds": 200},
         "faults": [{"workload": "*", "variant": "*", "attempts": [2], "do": "abort", …}]}]}
@@ -33,7 +34,8 @@ Patterns are ``workload/variant`` in fnmatch style; the first that matches holds
 ``stderr_flood`` with ``bytes`` and refusals (``unsupported``, ``wrong_device``, ``raise``,
 ``out_of_memory``) happen at load, or at call number ``call``; with ``when`` they happen only
 while a model is compiled (``compile``) or loaded by a process that did not compile it
-(``reload``). Loads that prepare an entry count as attempts -1, -2 …. Wrong answers are ``nan``,
+(``reload``), or by sessions that take several inputs per call (``batch``), each of which is as
+slow as it would be alone. Loads that prepare an entry count as attempts -1, -2 …. Wrong answers are ``nan``,
 ``nan_one``, ``inf``, ``zeros``, ``memoised``, ``memoised_when_timed``, ``scale`` with ``factor``,
 ``noise`` with ``snr_db``, ``roll``, ``fp16_clip`` with ``gain``, ``wrong_shape`` and ``jitter``
 (answers differ from call to call in their last bits).
@@ -73,7 +75,8 @@ WRONG_ANSWERS = (
 class Fault:
     """One misbehaviour; ``attempts`` null means every one, ``call`` null means at load.
 
-    ``when`` limits it to sessions that ``compile`` a model or ``reload`` one; null, to neither.
+    ``when`` limits it to sessions that ``compile`` a model or ``reload`` one, or that take a
+    ``batch``; null, to none of them.
     """
 
     do: str
@@ -89,7 +92,7 @@ class Fault:
     gain: float = 4096.0
 
     def __post_init__(self) -> None:
-        if self.when not in (None, "compile", "reload"):
+        if self.when not in (None, "compile", "reload", "batch"):
             raise ValueError(f"unknown time of a fault: {self.when!r}")
 
     def applies(self, workload: str, variant: str, attempt: int) -> bool:
@@ -130,6 +133,7 @@ class Card:
     drift_per_s: float = 0.0
     attempt_factors: dict[str, list[float]] = field(default_factory=dict)
     episodes: dict[str, float] = field(default_factory=dict)
+    wake: dict[str, float] = field(default_factory=dict)
     compiles: dict[str, Any] | None = None
     work: Work | None = None
     faults: list[Fault] = field(default_factory=list)

@@ -7,7 +7,7 @@ engine that offers the same methods gains nothing by them.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from npumark.engines.base import Array, Session
@@ -38,3 +38,15 @@ def script_session(engine_ref: str, session: Session, teaching: Teaching) -> Clo
         raise EngineError("a virtual engine must have a virtual session")
     session.learn(teaching.samples, teaching.references)
     return session.clock_ns if session.fake_clock else time.perf_counter_ns
+
+
+def sleeper(engine_ref: str, session: Session) -> Callable[[float], None]:
+    """Return what lets so many seconds pass between two calls of ``session``: the system's sleep,
+    or a virtual session's own, whose clock may be another."""
+    if engine_ref != VIRTUAL_REF:
+        return time.sleep
+    from npumark.engines.virtual import VirtualSession
+
+    if not isinstance(session, VirtualSession):
+        raise EngineError("a virtual engine must have a virtual session")
+    return session.idle
