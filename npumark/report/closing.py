@@ -25,6 +25,7 @@ _STAGES = {
     "pack": "checking the pack",
     "preconditions": "watching the machine",
     "compile": "preparing compiled models",
+    "box": "all cards at once",
     "spacing": "waits between attempts",
     "overhead": "measuring the harness",
 }
@@ -76,12 +77,13 @@ def time_spent(sheet: Sheet, run: Payload) -> None:
         sheet.line(f"{words}  ", (drawn, "cyan"), indent=2)
 
 
-def measured_and_derived(sheet: Sheet) -> None:
+def measured_and_derived(sheet: Sheet, run: Payload) -> None:
     """Add which figures were measured and which follow from them."""
     sheet.blank()
+    total = ", box total (median of the sums over cards)" if run.box else ""
     sheet.say(
         "Measured: inferences per second, latencies, answers, placement. Derived: TOPS (2 × MACs "
-        "× inferences per second), delivered (geometric mean). Nothing is projected.",
+        f"× inferences per second), delivered (geometric mean){total}. Nothing is projected.",
         style=DIM,
     )
 
@@ -93,6 +95,7 @@ def saved(sheet: Sheet, run: Payload, where: Path | None) -> None:
     sheet.blank()
     sheet.path("Record:", str(where))
     attempts = sum(len(e.attempts) for e in run.entries)
+    attempts += sum(len(role.attempts) for role in run.box.roles) if run.box else 0
     sheet.say(
         f"{count(attempts, 'attempt')} kept. Recompute every figure from them with "
         f"`npumark verify {run.run_id}`.",

@@ -23,7 +23,7 @@ from rich.text import Text
 from npumark.orchestrator.events import AttemptStarted, Event, Stage
 from npumark.report.charts import bar
 from npumark.report.page import Page, page_of, width_of
-from npumark.report.progress import Progress, amount, marked, words
+from npumark.report.progress import Progress, amount, boxed, marked, words
 from npumark.report.sheet import BAD, DIM, GOOD, STRONG, Part
 from npumark.report.words import count, duration, tops
 
@@ -150,6 +150,8 @@ class LiveView:
         lines = [self._header()]
         if progress.now is not None:
             lines.append(self._fitted("now   ", self._running(progress.now)))
+        elif progress.box is not None:
+            lines.append(self._fitted("now   ", [boxed(progress.box)]))
         elif progress.stage is not None:
             lines.append(self._fitted("now   ", self._stage(progress.stage)))
         if progress.best is not None:

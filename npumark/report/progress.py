@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 from npumark.machine.preconditions import violations
 from npumark.orchestrator.events import (
     AttemptEnded,
     AttemptStarted,
+    BoxEnded,
+    BoxStarted,
     Checked,
     Event,
     Note,
@@ -15,8 +18,9 @@ from npumark.orchestrator.events import (
     Saved,
     Stage,
 )
+from npumark.record.box import BoxAttempt
 from npumark.report.sheet import BAD, DIM, GOOD, WARN, Part
-from npumark.report.words import count, duration, size, tops
+from npumark.report.words import count, duration, percent, size, tops
 
 ON_TOP = "starting workers, loading and checking answers come on top and can take longer than those"
 """What a projection from the policy alone leaves out."""
@@ -31,12 +35,13 @@ class Progress:
     ``left`` is the scheduler's lower bound on the attempts, ``left_s`` that on their time,
     loading and answers aside. ``exact`` says that ``left`` is no bound but the number: in a
     quick run each entry has one attempt. ``walls_ns`` are the wall times of the attempts that
-    have ended.
+    have ended. ``box`` is the attempt at all cards at once that runs now.
     """
 
     exact: bool = False
     stage: Stage | None = None
     now: AttemptStarted | None = None
+    box: BoxStarted | None = None
     done: int = 0
     left: int | None = None
     left_s: float | None = None
@@ -48,9 +53,16 @@ class Progress:
     def take(self, event: Event) -> None:
         """Take one event into account."""
         if isinstance(event, Stage):
-            self.stage, self.now = event, None
+            self.stage, self.now, self.box = event, None, None
+        elif isinstance(event, BoxStarted):
+            self.stage, self.now, self.box = None, None, event
+        elif isinstance(event, BoxEnded):
+            self.box = None
+            if event.attempt.status == "ran" and not event.attempt.counts:
+                why = "; ".join(event.attempt.void_because)
+                self.faults.append(f"{boxed(event.attempt)}: {why}")
         elif isinstance(event, AttemptStarted):
-            self.stage, self.now = None, event
+            self.stage, self.now, self.box = None, event, None
             self.done, self.left, self.left_s = event.done, event.left, event.left_s
         elif isinstance(event, AttemptEnded):
             self._ended(event)
@@ -106,6 +118,8 @@ def words(event: Event, progress: Progress) -> list[Part] | None:
         return ["checks: skipped" if event.environment.skipped else "checks: the machine is quiet"]
     if isinstance(event, AttemptEnded):
         return _ended(event, progress)
+    if isinstance(event, BoxEnded):
+        return _boxed(event)
     if isinstance(event, Note):
         return [(event.text, WARN)]
     if isinstance(event, Stage):
@@ -117,6 +131,11 @@ def marked(event: AttemptStarted | AttemptEnded) -> str:
     """Return an attempt's entry with its engine's marks."""
     marks = f" ({', '.join(event.marks)})" if event.marks else ""
     return f"{event.entry}{marks}"
+
+
+def boxed(attempt: BoxStarted | BoxAttempt) -> str:
+    """Return which attempt of the box stage this is: ``8 dGPUs at once · 2``."""
+    return f"{count(len(attempt.cards), attempt.role)} at once · {attempt.n}"
 
 
 def amount(stage: Stage) -> str | None:
@@ -149,3 +168,15 @@ def _ended(event: AttemptEnded, progress: Progress) -> list[Part]:
     if why := attempt.why or (event.why if event.tops is None else None):
         parts.append((why, WARN))
     return parts
+
+
+def _boxed(event: BoxEnded) -> list[Part]:
+    attempt = event.attempt
+    parts: list[Part] = [("[box]", DIM), boxed(attempt)]
+    if attempt.tops is None:
+        ended = "interrupted" if attempt.status == "interrupted" else "void"
+        why = "; ".join(attempt.void_because) or attempt.why
+        return [*parts, (ended, BAD), *([(why, WARN)] if why else [])]
+    solo = math.fsum(card.tops for card in event.cards)
+    kept = f"{percent(attempt.tops / solo)} of the solo peaks" if solo else ""
+    return [*parts, (f"{tops(attempt.tops)} TOPS", GOOD), *([kept] if kept else [])]

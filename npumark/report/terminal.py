@@ -43,6 +43,6 @@ def render(
     closing.harness(sheet, run)
     compiled(sheet, run)
     closing.time_spent(sheet, run)
-    closing.measured_and_derived(sheet)
+    closing.measured_and_derived(sheet, run)
     closing.saved(sheet, run, where)
     return sheet.text()

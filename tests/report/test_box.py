@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -102,6 +103,9 @@ def role(**over: Any) -> dict[str, Any]:
         "finished": True,
     }
     return made | over
+
+
+BOX = {"roles": [role()]}
 
 
 @pytest.fixture
@@ -281,3 +285,12 @@ def test_why_there_is_no_total_is_told_to_those_who_asked(
     why = "nothing to sum: no role has two or more devices"
     text = render(make_record(plan=plan, box_why=why), Page())
     assert (f"No box total: {why}." in text) is told
+
+
+def test_the_closing_lines_count_and_explain_the_box(make_record: Make) -> None:
+    where = Path("/records/record.json")
+    plain, boxed = (render(make_record(**b), Page(), where=where) for b in ({}, {"box": BOX}))
+    kept = [int(re.search(r"(\d+) attempts kept", text)[1]) for text in (plain, boxed)]  # type: ignore[index]
+    assert kept[1] == kept[0] + 3
+    assert "box total (median of the sums over cards)" in flat(boxed)
+    assert "box total" not in plain

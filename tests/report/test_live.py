@@ -14,6 +14,8 @@ import pytest
 from npumark.orchestrator.events import (
     AttemptEnded,
     AttemptStarted,
+    BoxEnded,
+    BoxStarted,
     Checked,
     Event,
     Note,
@@ -21,6 +23,7 @@ from npumark.orchestrator.events import (
     Saved,
     Stage,
 )
+from npumark.record.box import BoxAttempt, BoxSolo
 from npumark.record.model import Attempt, Check, Environment
 from npumark.report.live import LiveView
 from npumark.report.page import Page, width_of
@@ -269,3 +272,47 @@ def test_work_on_the_wrong_device_is_a_fault_without_a_figure() -> None:
     assert progress.faults == [f"{PEAK}: wrong device"]
     text = [part if isinstance(part, str) else part[0] for part in words(ended, progress) or []]
     assert text == ["[1]", f"{PEAK} · 1", "wrong device", why]
+
+
+def box_attempt(n: int, tops: float | None, *void: str, status: str = "ran") -> BoxAttempt:
+    card = {"status": "ok", "why": None, "seed": 1, "pid_exit": 0, "window": None}
+    card |= {"pin": {"numa_node": None, "cpus": None, "why": "unknown"}, "log_tail": None}
+    card |= {"workload": "peak-512x2048x8", "variant": "fp32", "passed": None}
+    card |= {"counted": None, "tops": None}
+    given = {"role": "dGPU", "n": n, "status": status, "why": None, "started_ns": 0, "wall_ns": 1}
+    given |= {"window_ns": 5 * SECOND, "skew_ns": None, "void_because": list(void), "tops": tops}
+    given |= {"counts": tops is not None}
+    given["cards"] = [card | {"card": c, "engine": f"ort-{c}"} for c in ("dgpu-1", "dgpu-2")]
+    return BoxAttempt.model_validate(given)
+
+
+def solos() -> tuple[BoxSolo, ...]:
+    given = {"engine": "e", "workload": "w", "variant": "v", "format": "FP32", "label": "FP32"}
+    given |= {"tops": 100.0, "unstable": False, "source": None}
+    return tuple(BoxSolo.model_validate(given | {"card": c}) for c in ("dgpu-1", "dgpu-2"))
+
+
+def test_all_cards_at_once_are_told_while_they_run_and_what_they_came_to() -> None:
+    started = [BoxStarted("dGPU", n, ("dgpu-1", "dgpu-2")) for n in (1, 2, 3)]
+    feed: list[Event] = [
+        started[0],
+        BoxEnded(box_attempt(1, 190.0), solos()),
+        started[1],
+        BoxEnded(box_attempt(2, None, "dgpu-2 crashed: signal 11"), solos()),
+        started[2],
+        BoxEnded(box_attempt(3, None, "it was stopped", status="interrupted"), solos()),
+    ]
+    assert shown(Page(), feed).splitlines() == [
+        "[box]  2 dGPUs at once · 1  190.0 TOPS  95 % of the solo peaks",
+        "[box]  2 dGPUs at once · 2  void  dgpu-2 crashed: signal 11",
+        "[box]  2 dGPUs at once · 3  interrupted  it was stopped",
+    ]
+    view = LiveView(io.StringIO(), Page(width=80), clock_ns=lambda: 0)
+    for event in feed[:5]:
+        view._progress.take(event)
+    status = [line.plain for line in view._status()]
+    assert "now   2 dGPUs at once · 3" in status
+    assert status[-1] == "fault 1 fault, last:  2 dGPUs at once · 2: dgpu-2 crashed: signal 11"
+    view._progress.take(feed[5])
+    assert not any(line.plain.startswith("now") for line in view._status())
+    assert len(view._progress.faults) == 1
