@@ -33,7 +33,10 @@ def stage_why(options: Plan) -> str | None:
     if options.box.mode == "off":
         return "the box stage was left out (--no-box)"
     if options.box.mode == "auto" and options.quick:
-        return "a quick run leaves the box stage out"
+        return "a quick run leaves the box stage out (--box measures it)"
+    chosen = (options.engines, options.workloads, options.variants)
+    if options.box.mode == "auto" and any(names is not None for names in chosen):
+        return "only a part of the run was asked for, without the box stage (--box measures it)"
     return None
 
 

@@ -16,6 +16,7 @@ from typing import Any
 from npumark.gates.draw import drawn
 from npumark.pack.manifest import Manifest
 from npumark.policy import Policy
+from npumark.record.box import BoxAttempt
 from npumark.record.model import Attempt, Entry, MeasurementFields, Payload
 from npumark.score.attempt import (
     JudgedAttempt,
@@ -24,6 +25,7 @@ from npumark.score.attempt import (
     least_iterations,
     timed_check_passes,
 )
+from npumark.score.box_checks import box_consistency, box_structure
 from npumark.score.compiled import compiled
 from npumark.score.demand import Key, demand, hangs_of, next_entry
 from npumark.score.derive import STAGES, RunFacts
@@ -69,6 +71,7 @@ def structure(payload: Payload, manifest: Manifest, policy: Policy) -> list[Diff
         if entry.engine not in engines:
             found.append(_unknown(f"entries[{i}].engine", entry.engine))
         found += _pack_names(f"entries[{i}]", entry, manifest)
+    found += box_structure(payload, manifest)
     return found
 
 
@@ -97,6 +100,10 @@ def consistency(
             if entry.engine not in virtual:
                 found += _stages(f"{path}.attempts[{j}]", attempt)
     found += _one_at_a_time(payload)
+    for i, role in enumerate(payload.box.roles if payload.box else []):
+        path = f"box.roles[{i}].attempts"
+        found += _numbering(path, role.attempts, payload.plan.spacing_s, of="role")
+    found += box_consistency(payload, manifest, policy)
     found += compiled(payload, facts)
     if not found:
         found += _order(payload, facts, manifest, policy)
@@ -155,14 +162,16 @@ def _declared(
         yield Difference(f"{path}.declared_format", entry.declared_format, declared)
 
 
-def _numbering(path: str, attempts: Sequence[Attempt], spacing_s: float) -> Iterator[Difference]:
+def _numbering(
+    path: str, attempts: Sequence[Attempt | BoxAttempt], spacing_s: float, *, of: str = "entry"
+) -> Iterator[Difference]:
     for j, attempt in enumerate(attempts):
         if attempt.n != j + 1:
             yield Difference(f"{path}[{j}].n", attempt.n, j + 1)
     for j, (before, after) in enumerate(pairwise(attempts), start=1):
         due = before.started_ns + round(spacing_s * NS)
         if after.started_ns < due:
-            why = f"attempts of one entry start {spacing_s:g} s apart"
+            why = f"attempts of one {of} start {spacing_s:g} s apart"
             yield Difference(f"{path}[{j}].started_ns", after.started_ns, due, why)
 
 
@@ -299,6 +308,11 @@ def _one_at_a_time(payload: Payload) -> Iterator[Difference]:
     placed += [
         (made.started_ns, made.wall_ns, f"prepared[{i}]", "preparation")
         for i, made in enumerate(payload.prepared)
+    ]
+    placed += [
+        (a.started_ns, a.wall_ns, f"box.roles[{i}].attempts[{j}]", "attempt")
+        for i, role in enumerate(payload.box.roles if payload.box else [])
+        for j, a in enumerate(role.attempts)
     ]
     for (start, wall, _, what), (following, _, path, _) in pairwise(sorted(placed)):
         if following < start + wall:
