@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from npumark.diagnose import concurrency, idle_wake
+from npumark.diagnose import concurrency, contention, idle_wake, sustained
 from npumark.diagnose.probe import Probe
 
 PROBES: tuple[Probe, ...] = (
     concurrency.PROBE,
     idle_wake.PROBE,
+    sustained.PROBE,
+    contention.PROBE,
 )

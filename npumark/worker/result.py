@@ -196,8 +196,8 @@ class Window:
 @dataclass(frozen=True, slots=True)
 class ProbeSamples:
     """One array of raw samples that a diagnostics step left: ``file`` in the job's folder holds
-    little-endian int64 nanoseconds, ``n`` rows of ``columns`` (1: durations; 2: begin and end of
-    a call on one clock)."""
+    little-endian int64, ``n`` rows of ``columns`` (1: durations; 2: begin and end of a call on
+    one clock; 3: begin and end of a block of calls, and their number). Times are nanoseconds."""
 
     file: str
     sha256: str

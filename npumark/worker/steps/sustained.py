@@ -7,7 +7,6 @@ file stays small, and nothing is folded, dropped or paused for while the calls g
 
 from __future__ import annotations
 
-import gc
 import math
 import time
 from collections.abc import Sequence
@@ -17,7 +16,18 @@ import numpy.typing as npt
 
 from npumark.worker.diagnose import Stage
 from npumark.worker.protocol import Probed
-from npumark.worker.timed_loop import Array, Clock, Sample, Step, require_arrays, warm_up
+from npumark.worker.timed_loop import (
+    READ,
+    Array,
+    Clock,
+    Sample,
+    Step,
+    gc_off,
+    input_feeds,
+    plain_outputs,
+    require_arrays,
+    warm_up,
+)
 
 ROWS = 1 << 18
 """How many rows are about enough: of 5 minutes, one for each 1.2 ms."""
@@ -75,15 +85,12 @@ def call_for(
     A call is what it is in the timed loop: the input copied, the step, one element of every
     output read. Raises EngineError where an output is no plain array.
     """
+    feeds = input_feeds(buffers, samples)
     require_arrays(outputs)
-    feeds = [tuple(zip(buffers, sample, strict=True)) for sample in samples]
-    read, cycle, limit = np.ndarray.item, len(feeds), round(seconds * 1e9)
+    read, cycle, limit = READ, len(feeds), round(seconds * 1e9)
     blocks: list[npt.NDArray[np.int64]] = []
     count, done = 0, False
-    was = gc.isenabled()
-    gc.collect()
-    gc.disable()
-    try:
+    with gc_off(), plain_outputs(outputs):
         first = clock()
         while not done:
             block = np.full((ROWS, 3), per_row, dtype=np.int64)
@@ -104,7 +111,4 @@ def call_for(
                     used, done = row + 1, True
                     break
             blocks.append(block[:used])
-    finally:
-        if was:
-            gc.enable()
     return np.concatenate(blocks)

@@ -1,0 +1,159 @@
+"""Sustained load: the pace of one session called without a pause for minutes, and what the
+sensors said meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from npumark.diagnose.probe import Finding, Probe, Ratio, Samples, Seen, Step, Target, rate
+from npumark.diagnose.reading import failed
+from npumark.diagnose.slowdowns import Slowdowns, slowdowns
+from npumark.policy import DiagnoseRules
+
+_STEP = "sustained"
+_COLUMNS = (
+    ("window", "from"),
+    ("ips", "inf/s"),
+    ("pace_share", "of the first"),
+    ("cpu_mhz", "CPU MHz"),
+    ("hottest_celsius", "hottest"),
+    ("gpu_mhz", "GPU MHz"),
+    ("gpu_celsius", "hottest GPU"),
+)
+
+
+def steps(target: Target, rules: DiagnoseRules) -> tuple[Step, ...]:
+    """Return the one step: calls for ``sustained_s``, on one session."""
+    del target
+    seconds = rules.sustained_s
+    return (Step(_STEP, "sustained", {"seconds": seconds}, seconds=seconds),)
+
+
+def finding(
+    target: Target, single: Seen, seen: Mapping[str, Seen], rules: DiagnoseRules
+) -> Finding:
+    """Return the pace of the last whole window against that of the first, and of the slowest."""
+    step = seen[_STEP]
+    if step.status != "ok":
+        return failed(step.why or step.status)
+    calls, width = step.samples["calls"], rules.pace_window_s
+    pace = paces(calls, width)
+    if len(pace) < 2:
+        return failed(f"it ended within two windows of {width:g} s: there is no pace to compare")
+    during = _during(step.sensors, calls, gpus=target.role in ("iGPU", "dGPU"))
+    rows = tuple(
+        {
+            "window": f"{i * width:g} s",
+            "ips": ips,
+            "pace_share": ips / pace[0],
+            **_sensed(during, i * width, (i + 1) * width),
+        }
+        for i, ips in enumerate(pace)
+    )
+    columns = tuple(c for c in _COLUMNS if any(row[c[0]] is not None for row in rows))
+    slowest = min(range(len(pace)), key=lambda i: pace[i])
+    window = f"{width:g} s"
+    ratios = (
+        Ratio("pace_kept", pace[-1] / pace[0], f"pace of the last {window} ÷ pace of the first"),
+        Ratio("slowest", pace[slowest] / pace[0], f"pace of the slowest {window} ÷ of the first"),
+        Ratio(
+            "first_of_single",
+            pace[0] / rate(single.samples["calls"]),
+            f"pace of the first {window} ÷ probe_ips",
+        ),
+    )
+    slowed = slowdowns(during)
+    said = _said(pace, slowest, len(pace) * width, slowed, rules)
+    advice = _advice(target, pace, slowest, slowed, rules)
+    return Finding("ok", None, columns, rows, "ips", ratios, said, advice)
+
+
+def paces(calls: Samples, window_s: float) -> list[float]:
+    """Return calls per second of each whole window since the first call began.
+
+    ``calls`` are int64 [n, 2], begin and end of each call, or [n, 3], begin and end of each block
+    of calls and their number; one after another. A call that a window's end cuts counts in both
+    by the share of it that lies in each. Raises ValueError where there is none.
+    """
+    if calls.ndim != 2 or not len(calls):
+        raise ValueError("no call was timed")
+    number = calls[:, 2] if calls.shape[1] == 3 else np.ones(len(calls), dtype=np.int64)
+    done = np.cumsum(number)
+    instants = (calls[:, :2] - calls[0, 0]).reshape(-1)
+    counted = np.column_stack((done - number, done)).reshape(-1)
+    width = round(window_s * 1e9)
+    edges = np.arange(0, int(instants[-1]) + 1, width)
+    at_edges = np.interp(edges, instants, counted)
+    return [float(n) / window_s for n in np.diff(at_edges)]
+
+
+def _during(
+    sensors: Sequence[Mapping[str, Any]], calls: Samples, *, gpus: bool
+) -> list[dict[str, Any]]:
+    """Return the readings between the first call's begin and the last one's end, graphics cards
+    left out where they have no part in the work."""
+    begin, end = int(calls[0, 0]), int(calls[-1, 1])
+    during = [{**r, "at_ns": r["at_ns"] - begin} for r in sensors if begin <= r["at_ns"] <= end]
+    if not gpus:
+        for reading in during:
+            reading.pop("gpus", None)
+    return during
+
+
+def _sensed(during: Sequence[Mapping[str, Any]], since_s: float, to_s: float) -> dict[str, Any]:
+    """Return what the sensors told in a window: the mean clock of the fastest CPU domain, and of
+    the card where there is one alone; the highest temperatures. Null is what none told."""
+    inside = [r for r in during if since_s <= r["at_ns"] / 1e9 < to_s]
+    cpu = [r["cpu_khz"]["max"] / 1000 for r in inside if r.get("cpu_khz")]
+    hot = [r["hottest_celsius"] for r in inside if r.get("hottest_celsius") is not None]
+    gpus = [r["gpus"] for r in inside if r.get("gpus")]
+    mhz = [c["clock_mhz"] for c, *others in gpus if not others and c["clock_mhz"] is not None]
+    gpu_hot = [c["celsius"] for cards in gpus for c in cards if c["celsius"] is not None]
+    return {
+        "cpu_mhz": _mean(cpu),
+        "hottest_celsius": max(hot, default=None),
+        "gpu_mhz": _mean(mhz),
+        "gpu_celsius": max(gpu_hot, default=None),
+    }
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return sum(values) / len(values) if values else None
+
+
+def _said(
+    pace: Sequence[float], slowest: int, seconds: float, slowed: Slowdowns, rules: DiagnoseRules
+) -> str:
+    kept, least = pace[-1] / pace[0], pace[slowest] / pace[0]
+    after = f"After {_time(seconds)}"
+    if kept < 1 - rules.notable or kept > 1 + rules.notable:
+        said = f"{after} it runs at {kept:.0%} of its first pace".replace("%", " %")
+    else:
+        said = f"{after} it still runs at its first pace ({kept:.0%})".replace("%", " %")
+    if least < min(kept, 1) - rules.notable:
+        said += f", and at {100 * least:.0f} % from {_time(slowest * rules.pace_window_s)} on"
+    return f"{said}; {slowed.said}."
+
+
+def _advice(
+    target: Target, pace: Sequence[float], slowest: int, slowed: Slowdowns, rules: DiagnoseRules
+) -> str:
+    kept, least = pace[-1] / pace[0], pace[slowest] / pace[0]
+    if kept < 1 - rules.notable:
+        return f"Plan long work by the last pace, not by a short benchmark, and {slowed.advice}."
+    if least < 1 - rules.notable:
+        return "The pace dipped and came back: look for what else ran then, and run it again."
+    if kept > 1 + rules.notable:
+        return "It was not yet at its pace when it began: warm it up before work that must be fast."
+    what = "processor" if target.role == "CPU" else target.role
+    return f"What a short benchmark says of this {what} holds for long work too."
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds / 60:g} min" if seconds >= 60 else f"{seconds:g} s"
+
+
+PROBE = Probe("sustained", "Sustained load", True, steps, finding)
