@@ -15,7 +15,7 @@ from npumark.pack.manifest import Manifest, Variant
 from npumark.policy import Policy
 from npumark.score.attempt import least_iterations
 from npumark.score.planned import Planned, attempt_seed
-from npumark.worker.protocol import FileCheck, Job, Stamp, TimingOptions
+from npumark.worker.protocol import FileCheck, Job, Stamp, TimingOptions, WindowOptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +76,44 @@ class JobMaker:
             seed=attempt_seed(self.run_id, planned, n),
             profile_runs=self.policy.placement.profile_runs,
             samples_path=str(samples),
+        )
+
+    def window(
+        self,
+        planned: Planned,
+        n: int,
+        stamps: Mapping[str, Stamp],
+        samples: Path,
+        cache: Mapping[str, Stamp] | None = None,
+        *,
+        seconds: float,
+        cpus: tuple[int, ...] = (),
+    ) -> Job:
+        """Return the job of one worker of a window that several share, bound to ``cpus`` where
+        there are any; begin and end of each of its calls go to ``samples``."""
+        job = self.measure(planned, n, stamps, samples, cache)
+        return replace(job, kind="window", profile_runs=0, window=WindowOptions(seconds), cpus=cpus)
+
+    def diagnose(
+        self,
+        planned: Planned,
+        kind: str,
+        options: Mapping[str, Any],
+        stamps: Mapping[str, Stamp],
+        folder: Path,
+        cache: Mapping[str, Stamp] | None = None,
+    ) -> Job:
+        """Return the job of one step of a diagnostics probe, of ``kind`` and with its
+        ``options``; its raw samples go into ``folder``."""
+        timing = replace(
+            timing_options(self.policy, planned, quick=False), loop_s=self.policy.diagnose.loop_s
+        )
+        return replace(
+            self.measure(planned, 0, stamps, folder, cache),
+            kind="diagnose",
+            timing=timing,
+            profile_runs=0,
+            probe={"kind": kind, **options},
         )
 
     def compiles(self, planned: Planned) -> bool:
