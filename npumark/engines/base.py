@@ -10,17 +10,20 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy.typing as npt
 
-from npumark.errors import EngineError, PackError
+from npumark.errors import EngineError, PackError, Unsupported
 from npumark.pack.manifest import TensorSpec
 from npumark.worker.protocol import CacheUse, EngineInfo, Observed, Placement, Stamp
 
 Array = npt.NDArray[Any]
+
+DeviceChoice = Literal["own", "automatic"]
+"""Who says where a graph runs: the engine's own device, or the runtime itself."""
 
 
 @dataclass(slots=True)
@@ -51,6 +54,11 @@ class LoadRequest:
     from the engine's own probe. ``cache_dir`` is this entry's place for its compiled model,
     which ``cache_memo`` remembers between sessions; ``preparing`` marks the load before the
     first attempt, which is not measured.
+
+    Two requests are made by diagnostics alone, and no figure comes from them. ``batch`` other
+    than 1 asks for the same graph on so many inputs per call; ``inputs`` and ``outputs`` are then
+    those of the whole batch (see ``of_batch``). ``device_choice`` ``automatic`` leaves the
+    device to the runtime.
     """
 
     engine_id: str
@@ -65,6 +73,24 @@ class LoadRequest:
     cache_dir: Path | None
     cache_memo: CacheMemo = field(default_factory=CacheMemo)
     preparing: bool = False
+    batch: int = 1
+    device_choice: DeviceChoice = "own"
+
+    def of_batch(self, n: int) -> LoadRequest:
+        """Return the request for ``n`` inputs per call: every input and output has the leading
+        dimension times ``n``, and no compiled model is read or kept, which is another graph's."""
+        return replace(
+            self,
+            batch=n,
+            inputs=tuple(_times(spec, n) for spec in self.inputs),
+            outputs=tuple(_times(spec, n) for spec in self.outputs),
+            cache_dir=None,
+            cache_memo=CacheMemo(),
+        )
+
+
+def _times(spec: TensorSpec, n: int) -> TensorSpec:
+    return replace(spec, shape=(spec.shape[0] * n, *spec.shape[1:]))
 
 
 class Session(ABC):
@@ -97,14 +123,25 @@ class Session(ABC):
     def loaded_from_cache(self) -> bool | None:
         return None
 
+    def picked(self) -> str | None:
+        """Return the devices that an automatic choice came to, in the runtime's own words; null
+        where none was asked for. Asked after the timed loop: a runtime may change its mind."""
+        return None
+
     def close(self) -> None:  # noqa: B027 - optional
         """Free the session before the placement run loads its own."""
 
 
 class Engine(ABC):
-    """A runtime. ``name`` is its entry point's name."""
+    """A runtime. ``name`` is its entry point's name.
+
+    ``batches`` says that it can load a graph for several inputs per call, ``automatic`` names
+    its way of choosing the device by itself, null for none.
+    """
 
     name: str
+    batches = False
+    automatic: str | None = None
 
     def prepare(self) -> None:
         """Import the runtime, so that its import is timed apart from the load."""
@@ -118,6 +155,10 @@ class Engine(ABC):
 
     def load(self, request: LoadRequest) -> Session:
         """Load a variant afresh. Raises Unsupported, WrongDevice, PackError or EngineError."""
+        if request.batch != 1 and not self.batches:
+            raise Unsupported(f"{self.name} takes one input per call")
+        if request.device_choice == "automatic" and self.automatic is None:
+            raise Unsupported(f"{self.name} has no automatic choice of its device")
         with _foreign_errors():
             return self._load(request)
 

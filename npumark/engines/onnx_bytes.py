@@ -15,7 +15,7 @@ _TYPES = {"float32": 1, "uint8": 2, "int8": 3, "uint16": 4, "int32": 6, "int64":
 
 def model(graph: bytes, *, opset: int = 17, ir_version: int = 8) -> bytes:
     """Return a ModelProto of the default domain."""
-    return _number(1, ir_version) + _field(7, graph) + _field(8, _text(1, "") + _number(2, opset))
+    return number(1, ir_version) + field(7, graph) + field(8, _text(1, "") + number(2, opset))
 
 
 def graph(
@@ -26,10 +26,10 @@ def graph(
     tensors: Iterable[bytes] = (),
 ) -> bytes:
     """Return a GraphProto of what :func:`node`, :func:`value` and :func:`tensor` made."""
-    parts = [_field(1, part) for part in nodes]
+    parts = [field(1, part) for part in nodes]
     parts.append(_text(2, name))
     for tag, members in ((5, tensors), (11, inputs), (12, outputs)):
-        parts += [_field(tag, part) for part in members]
+        parts += [field(tag, part) for part in members]
     return b"".join(parts)
 
 
@@ -41,28 +41,30 @@ def node(op: str, inputs: Sequence[str], outputs: Sequence[str], name: str) -> b
 
 def value(name: str, dtype: str, shape: Iterable[int]) -> bytes:
     """Return a ValueInfoProto. Raises KeyError on a type that no graph here uses."""
-    sides = b"".join(_field(1, _number(1, side)) for side in shape)
-    kind = _number(1, _TYPES[dtype]) + _field(2, sides)
-    return _text(1, name) + _field(2, _field(1, kind))
+    sides = b"".join(field(1, number(1, side)) for side in shape)
+    kind = number(1, _TYPES[dtype]) + field(2, sides)
+    return _text(1, name) + field(2, field(1, kind))
 
 
 def tensor(name: str, array: Array) -> bytes:
     """Return a TensorProto that holds ``array``. Raises KeyError as :func:`value` does."""
-    sides = b"".join(_number(1, side) for side in array.shape)
-    kind = _number(2, _TYPES[array.dtype.name])
+    sides = b"".join(number(1, side) for side in array.shape)
+    kind = number(2, _TYPES[array.dtype.name])
     little = np.ascontiguousarray(array).astype(array.dtype.newbyteorder("<"), copy=False)
-    return sides + kind + _text(8, name) + _field(9, little.tobytes())
+    return sides + kind + _text(8, name) + field(9, little.tobytes())
 
 
 def _text(tag: int, text: str) -> bytes:
-    return _field(tag, text.encode())
+    return field(tag, text.encode())
 
 
-def _field(tag: int, payload: bytes) -> bytes:
+def field(tag: int, payload: bytes) -> bytes:
+    """Return a field that holds a message, a text or bytes."""
     return _varint(tag << 3 | 2) + _varint(len(payload)) + payload
 
 
-def _number(tag: int, value: int) -> bytes:
+def number(tag: int, value: int) -> bytes:
+    """Return a field that holds a number that is not negative."""
     return _varint(tag << 3) + _varint(value)
 
 

@@ -88,12 +88,12 @@ def read_graph(path: Path) -> OnnxGraph:
 def parse_graph(raw: bytes) -> OnnxGraph:
     """Return the graph of a ModelProto. Raises ValueError, IndexError or KeyError where it holds
     none."""
-    parts = [bytes(value) for tag, value in _fields(memoryview(raw)) if tag == 7]
+    parts = [bytes(value) for tag, value in fields(memoryview(raw)) if tag == 7]
     if len(parts) != 1:
         raise ValueError("no graph in it")
     nodes, constants = [], set()
     ends: dict[int, dict[str, int]] = {11: {}, 12: {}}
-    for tag, value in _fields(memoryview(parts[0])):
+    for tag, value in fields(memoryview(parts[0])):
         if tag == 1:
             nodes.append(_node(value))
         elif tag == 5:
@@ -112,7 +112,7 @@ def parse_graph(raw: bytes) -> OnnxGraph:
 
 def _node(raw: memoryview) -> Node:
     texts: dict[int, list[str]] = {1: [], 2: [], 3: [], 4: []}
-    for tag, value in _fields(raw):
+    for tag, value in fields(raw):
         if tag in texts:
             texts[tag].append(bytes(value).decode())
     return Node(texts[4][0], (texts[3] or [""])[0], tuple(texts[1]), tuple(texts[2]))
@@ -121,26 +121,50 @@ def _node(raw: memoryview) -> Node:
 def _element_type(value: memoryview) -> int:
     """Return the element type of a ValueInfoProto's tensor, 0 where it is none."""
     for type_tag in (2, 1):
-        value = next((part for tag, part in _fields(value) if tag == type_tag), memoryview(b""))
-    for tag, part in _fields(value):
+        value = next((part for tag, part in fields(value) if tag == type_tag), memoryview(b""))
+    for tag, part in fields(value):
         if tag == 1:
             return int.from_bytes(part, "little")
     return 0
 
 
 def _text_of(raw: memoryview, wanted: int) -> str:
-    return next((bytes(value).decode() for tag, value in _fields(raw) if tag == wanted), "")
+    return next((bytes(value).decode() for tag, value in fields(raw) if tag == wanted), "")
 
 
-def _fields(raw: memoryview) -> Iterator[tuple[int, memoryview]]:
+def fields(raw: memoryview) -> Iterator[tuple[int, memoryview]]:
     """Yield (tag, payload) of a message's fields; a number's payload is little-endian."""
+    for span in spans(raw):
+        if span.kind == 0:
+            number, _ = _varint(raw, span.body)
+            yield span.tag, memoryview(number.to_bytes(10, "little"))
+        else:
+            yield span.tag, raw[span.body : span.end]
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Where one field lies in a message: ``start`` to ``end`` with its key and size, ``body`` to
+    ``end`` without. ``kind`` is protobuf's wire type: 0 a number, 2 bytes or a message."""
+
+    tag: int
+    kind: int
+    start: int
+    body: int
+    end: int
+
+
+def spans(raw: memoryview) -> Iterator[Span]:
+    """Yield the fields of a message in order. Raises ValueError or IndexError where it is none."""
     at = 0
     while at < len(raw):
+        start = at
         key, at = _varint(raw, at)
-        kind = key & 7
+        kind, size = key & 7, 0
         if kind == 0:
-            number, at = _varint(raw, at)
-            yield key >> 3, memoryview(number.to_bytes(10, "little"))
+            _, end = _varint(raw, at)
+            yield Span(key >> 3, kind, start, at, end)
+            at = end
             continue
         if kind == 2:
             size, at = _varint(raw, at)
@@ -150,7 +174,7 @@ def _fields(raw: memoryview) -> Iterator[tuple[int, memoryview]]:
             raise ValueError(f"a field of unknown kind {kind}")
         if at + size > len(raw):
             raise ValueError("the file ends inside a field")
-        yield key >> 3, raw[at : at + size]
+        yield Span(key >> 3, kind, start, at, at + size)
         at += size
 
 

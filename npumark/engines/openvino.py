@@ -10,7 +10,7 @@ What each choice is for:
 - Inputs and outputs are arrays of ours that the request shares; ``share_outputs`` keeps the
   call from copying its outputs as well.
 - Devices that choose among devices (AUTO, MULTI, HETERO, BATCH) are refused: what they measure
-  has no name.
+  has no name. Diagnostics alone ask for AUTO, by a switch of their own, to see what it picks.
 - A CPU compiles in well under a second and its cached model would hold the weights again, so
   every attempt compiles from the verified files. GPU and NPU compile for long; their models
   are cached and checked before each use (engines.model_cache).
@@ -33,6 +33,7 @@ import numpy as np
 from npumark.engines.base import Array, Engine, LoadRequest, Session
 from npumark.engines.buffers import aligned
 from npumark.engines.model_cache import ModelCache, Recipe, model_cache
+from npumark.engines.openvino_batch import batched
 from npumark.engines.openvino_evidence import Layer, formats, macs, multiplies, prove
 from npumark.engines.openvino_probe import (
     DEVICE,
@@ -46,6 +47,10 @@ from npumark.policy import load_policy
 from npumark.worker.protocol import EngineInfo, Observed, Placement
 
 _NO_CHOOSING = ("AUTO", "MULTI", "HETERO", "BATCH")
+
+_AUTO = "AUTO"
+
+_KNOWN_TO_AUTO = ("PERFORMANCE_HINT", "INFERENCE_PRECISION_HINT", "PERF_COUNT")
 
 _READ_BACK = (
     "PERFORMANCE_HINT",
@@ -63,6 +68,8 @@ class OpenVino(Engine):
     """OpenVINO's native runtime."""
 
     name = "openvino"
+    batches = True
+    automatic = _AUTO
 
     def __init__(self) -> None:
         self._profiles: dict[tuple[str, str, int], _Evidence] = {}
@@ -127,6 +134,11 @@ class OpenVinoSession(Session):
 
     def loaded_from_cache(self) -> bool | None:
         return None if self._cache is None else self._cache.reused
+
+    def picked(self) -> str | None:
+        if self._request.device_choice != "automatic":
+            return None
+        return ", ".join(str(name) for name in self._model.get_property("EXECUTION_DEVICES"))
 
     def observed(self) -> Observed:
         """Return what the compiled model tells, and the format that a profiled twin shows."""
@@ -222,7 +234,11 @@ def _compile(request: LoadRequest, cache: Path | None, *, profile: bool = False)
         config["INFERENCE_NUM_THREADS"] = request.threads
     if cache is not None:
         core.set_property({"CACHE_DIR": str(cache)})
-    model = core.compile_model(str(request.graph), device, config)
+    if request.device_choice == "automatic":
+        return core.compile_model(str(request.graph), _AUTO, _by_device(config, device))
+    graph = str(request.graph)
+    source = graph if request.batch == 1 else batched(core.read_model(graph), request.batch)
+    model = core.compile_model(source, device, config)
     if "DYNAMIC_QUANTIZATION_GROUP_SIZE" in known:
         group = int(_property(model, "DYNAMIC_QUANTIZATION_GROUP_SIZE") or 0)
         if group != 0:
@@ -230,6 +246,13 @@ def _compile(request: LoadRequest, cache: Path | None, *, profile: bool = False)
     # Looked at here, so that a cached model that lies elsewhere is refused and compiled again.
     _executed_on(model, device)
     return model
+
+
+def _by_device(config: dict[str, Any], device: str) -> dict[str, Any]:
+    """Return the same hints as AUTO takes them: what it does not know goes to the device."""
+    own = {k: v for k, v in config.items() if k not in _KNOWN_TO_AUTO}
+    shared = {k: v for k, v in config.items() if k in _KNOWN_TO_AUTO}
+    return {**shared, "DEVICE_PROPERTIES": {device.split(".")[0]: own}} if own else shared
 
 
 def _executed_on(model: Any, device: str) -> list[str]:
@@ -242,6 +265,8 @@ def _executed_on(model: Any, device: str) -> list[str]:
 def _cache(request: LoadRequest) -> ModelCache | None:
     import openvino
 
+    if request.device_choice == "automatic":
+        return None  # a model that AUTO compiled is not this device's
     return model_cache(request, {"openvino": openvino.__version__, "threads": request.threads})
 
 

@@ -19,6 +19,7 @@ import psutil
 from npumark.engines.base import Array, Engine, LoadRequest, Session
 from npumark.engines.buffers import aligned
 from npumark.engines.catalogue import Provider
+from npumark.engines.ort_automatic import POLICY, open_automatic, picked
 from npumark.engines.ort_binding import Binding
 from npumark.engines.ort_evidence import Evidence, assigned_counts, collect, prove
 from npumark.engines.ort_numbers import (
@@ -39,6 +40,8 @@ class OnnxRuntime(Engine):
     """ONNX Runtime, through its public Python API."""
 
     name = "ort"
+    batches = True
+    automatic = POLICY
 
     def __init__(self) -> None:
         self._evidence: dict[tuple[str, str, int | None, int], Evidence] = {}
@@ -76,7 +79,9 @@ class OrtSession(Session):
 
         self._engine, self._request, self._row = engine, request, row
         before = process_threads()
-        self._session = open_session(request, row)
+        self._automatic = request.device_choice == "automatic"
+        opened = open_automatic if self._automatic else open_session
+        self._session: Any = opened(request, row)
         self._threads = started(before, process_threads())
         self._inputs = tuple(aligned(s.shape, s.dtype) for s in request.inputs)
         self._outputs = tuple(aligned(s.shape, s.dtype) for s in request.outputs)
@@ -98,6 +103,9 @@ class OrtSession(Session):
 
     def loaded_from_cache(self) -> bool | None:
         return self._request.cache_memo.reused()
+
+    def picked(self) -> str | None:
+        return picked(self._session) if self._automatic else None
 
     def observed(self) -> Observed:
         """Return device, precision and threads as the profile of a session apart shows them.

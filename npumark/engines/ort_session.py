@@ -18,6 +18,7 @@ from npumark.engines import vitisai_report
 from npumark.engines.base import LoadRequest
 from npumark.engines.catalogue import Provider, provider
 from npumark.engines.library_files import damage
+from npumark.engines.onnx_batch import batched
 from npumark.engines.ort_context import open_cached
 from npumark.engines.ort_options import provider_options, session_config
 from npumark.engines.ort_plugins import Plugin, installed_plugins, register, third_party
@@ -26,6 +27,9 @@ from npumark.engines.vulkan_adapters import vulkan_adapters
 from npumark.errors import EngineError, Unsupported, WrongDevice
 
 CPU = "CPUExecutionProvider"
+
+_WEIGHTS_FOLDER = "session.model_external_initializers_file_folder_path"
+"""The configuration entry that names where the weights of a model in memory lie."""
 
 LISTS_ONLY_OTHERS = frozenset({("ort-webgpu", "name")})
 """Providers and routes of which the runtime lists only what others got."""
@@ -98,6 +102,15 @@ def open_session(
         "config": session_config(row, device, strict=False),
         "threads": request.threads,
     }
+    if request.batch != 1:
+        return create(
+            batched(request.graph, request.batch),
+            row,
+            device,
+            handed(None, None),
+            threads=request.threads,
+            config={_WEIGHTS_FOLDER: str(request.graph.parent)},
+        )
     if fresh:
         return build(request.graph, None, {})
     return open_cached(
@@ -171,15 +184,9 @@ def create(
     """
     import onnxruntime
 
-    settings = onnxruntime.SessionOptions()
-    settings.intra_op_num_threads = threads
-    settings.inter_op_num_threads = 1
-    settings.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
-    settings.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
-    settings.log_severity_level = 3
-    entries = session_config(row, device, strict=strict) | dict(config or {})
-    for key, value in entries.items():
-        settings.add_session_config_entry(key, value)
+    settings = session_options(
+        threads, session_config(row, device, strict=strict) | dict(config or {})
+    )
     if profile is not None:
         settings.enable_profiling = True
         settings.profile_file_prefix = str(profile)
@@ -213,6 +220,21 @@ def create(
         # It stays what it is, work on the wrong device; the sentence names the cause.
         raise WrongDevice(f"{row.title}: {broken}") from fault
     return session
+
+
+def session_options(threads: int, entries: Mapping[str, str]) -> Any:
+    """Return the options that every session is opened with, and the configuration ``entries``."""
+    import onnxruntime
+
+    settings = onnxruntime.SessionOptions()
+    settings.intra_op_num_threads = threads
+    settings.inter_op_num_threads = 1
+    settings.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
+    settings.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
+    settings.log_severity_level = 3
+    for key, value in entries.items():
+        settings.add_session_config_entry(key, value)
+    return settings
 
 
 def require_provider(session: Any, row: Provider, route: str) -> None:

@@ -72,6 +72,8 @@ class Virtual(Engine):
         )
         faults = card.faults_of(request.workload_id, request.encoding, attempt)
         at_load(faults, None)
+        if request.batch != 1:
+            at_load(faults, "batch")
         if card.work is not None:
             card.work.bind()
         cache = model_cache(request, {"version": card.version})
@@ -297,3 +299,9 @@ class VirtualSession(Session):
         if self._whole:
             return b"".join(a.tobytes() for a in arrays)
         return b"".join(a.reshape(-1)[:: max(1, a.size // _FINGERPRINT)].tobytes() for a in arrays)
+
+
+def _row(array: Array, i: int, n: int) -> Array:
+    """Return what belongs to one of ``n`` inputs per call."""
+    size = len(array) // n
+    return array[i * size : (i + 1) * size]

@@ -33,12 +33,12 @@ Patterns are ``workload/variant`` in fnmatch style; the first that matches holds
 (``abort``, ``segfault``, ``kill``, ``exit`` with ``code``, ``hang``, ``half_json``, ``garbage``),
 ``stderr_flood`` with ``bytes`` and refusals (``unsupported``, ``wrong_device``, ``raise``,
 ``out_of_memory``) happen at load, or at call number ``call``; with ``when`` they happen only
-while a model is compiled (``compile``) or loaded by a process that did not compile it
-(``reload``), or by sessions that take several inputs per call (``batch``), each of which is as
-slow as it would be alone. Loads that prepare an entry count as attempts -1, -2 …. Wrong answers are ``nan``,
-``nan_one``, ``inf``, ``zeros``, ``memoised``, ``memoised_when_timed``, ``scale`` with ``factor``,
-``noise`` with ``snr_db``, ``roll``, ``fp16_clip`` with ``gain``, ``wrong_shape`` and ``jitter``
-(answers differ from call to call in their last bits).
+while a model is compiled (``compile``), loaded by a process that did not compile it (``reload``),
+or by sessions that take several inputs per call (``batch``). Loads that prepare an entry count as
+attempts -1, -2 …. Wrong answers are ``nan``, ``nan_one``, ``inf``, ``zeros``, ``memoised``,
+``memoised_when_timed``, ``scale`` with ``factor``, ``noise`` with ``snr_db``, ``roll``,
+``fp16_clip`` with ``gain``, ``wrong_shape`` and ``jitter`` (answers differ from call to call in
+their last bits).
 """
 
 from __future__ import annotations
