@@ -12,6 +12,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+from npumark.worker.protocol import READY
+
 _CHUNK = 1 << 16
 
 
@@ -75,12 +77,22 @@ class LogDrain:
 
 
 class ResultReader:
-    """Reads a worker's one message to its end; ``too_large`` is called once past ``limit``."""
+    """Reads a worker's one message to its end; ``too_large`` is called once past ``limit``.
 
-    def __init__(self, fd: int, limit: int, too_large: Callable[[], object]) -> None:
+    ``ready``, where there is one, is called as soon as READY comes before the message.
+    """
+
+    def __init__(
+        self,
+        fd: int,
+        limit: int,
+        too_large: Callable[[], object],
+        ready: Callable[[], object] | None = None,
+    ) -> None:
         self._fd = fd
         self._limit = limit
         self._too_large = too_large
+        self._ready = ready
         self._data = bytearray()
         self.overflowed = False
         self._thread = threading.Thread(target=self._read, name="npumark-result", daemon=True)
@@ -97,6 +109,11 @@ class ResultReader:
     def _read(self) -> None:
         try:
             while chunk := os.read(self._fd, _CHUNK):
+                if self._ready is not None:
+                    if chunk.startswith(READY):
+                        chunk = chunk[len(READY) :]
+                        self._ready()
+                    self._ready = None
                 if self.overflowed:
                     continue
                 self._data += chunk

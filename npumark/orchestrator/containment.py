@@ -78,7 +78,7 @@ class Contained:
 def start(
     argv: Sequence[str],
     *,
-    stdin: IO[bytes],
+    stdin: int | IO[bytes],
     log_fd: int,
     result_fd: int,
     env: dict[str, str],

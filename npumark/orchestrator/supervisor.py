@@ -15,7 +15,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Literal, get_args
@@ -23,6 +23,7 @@ from typing import IO, Literal, get_args
 from npumark.errors import SetupError
 from npumark.orchestrator import containment
 from npumark.orchestrator.capture import LogDrain, ResultReader
+from npumark.orchestrator.feeding import job_file
 from npumark.orchestrator.interrupts import Interrupts
 from npumark.orchestrator.oom import oom_kills
 from npumark.orchestrator.worker_env import worker_environment
@@ -37,7 +38,14 @@ _END_BY = 1.75
 """Of the grace, counted from the ending: when the rest of a worker is waited for no longer. With
 a grace of 1 s an interrupt has its 2 s, what is left of them for saving."""
 
-_Ending = Literal["exit", "deadline", "interrupt", "too_large"]
+Said = Literal["exit", "deadline", "interrupt", "too_large", "ready", "released", "stop"]
+Event = tuple[Said, int | str]
+"""What befalls a worker, as its supervision hears of it. With an interrupt comes the count so
+far, with a deadline or a stop the reason in words. The last three are those of one that is held
+back (see held), and the first four and a stop are endings."""
+
+_MUST_HOLD = {"measure": "measurement", "window": "window", "diagnose": "probed"}
+"""What a result that claims success must hold, by kind of job."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,43 +94,47 @@ def supervise(
     end the worker (a second one at once) and leave ``interrupts`` set. Raises SetupError where
     the job cannot be handed over: no room for temporary files.
     """
-    inbox: queue.SimpleQueue[tuple[_Ending, int]] = queue.SimpleQueue()
-    with interrupts.deferred(lambda count: inbox.put(("interrupt", count))):
-        if interrupts.seen:
-            now = time.monotonic_ns()
-            return Outcome("interrupted", "stopped before it started", None, None, now, 0, "")
-        return _Supervision(job, limits, deadline_s, inbox).run(
-            command or worker_command(python),
-            worker_environment(
-                os.environ if environ is None else environ, marker, apart=python is not None
-            ),
-            log_path,
-            cwd,
-        )
+    env = worker_environment(
+        os.environ if environ is None else environ, marker, apart=python is not None
+    )
+    return Supervision(job, limits, deadline_s).run(
+        interrupts, command or worker_command(python), env, log_path, cwd
+    )
 
 
-class _Supervision:
-    def __init__(
-        self,
-        job: Job,
-        limits: WorkerLimits,
-        deadline_s: float,
-        inbox: queue.SimpleQueue[tuple[_Ending, int]],
-    ) -> None:
+class Supervision:
+    """One worker's. ``deadline_s`` is counted from its start."""
+
+    def __init__(self, job: Job, limits: WorkerLimits, deadline_s: float) -> None:
         self._job = job
         self._limits = limits
         self._deadline_s = deadline_s
-        self._inbox = inbox
+        self._inbox: queue.SimpleQueue[Event] = queue.SimpleQueue()
 
     def run(
+        self,
+        interrupts: Interrupts,
+        command: Sequence[str],
+        env: dict[str, str],
+        log_path: Path | None,
+        cwd: Path | None = None,
+    ) -> Outcome:
+        """Start the worker and return how it ended (see ``supervise``)."""
+        with interrupts.deferred(lambda count: self._inbox.put(("interrupt", count))):
+            if interrupts.seen:
+                now = time.monotonic_ns()
+                return Outcome("interrupted", "stopped before it started", None, None, now, 0, "")
+            return self._run(command, env, log_path, cwd)
+
+    def _run(
         self, command: Sequence[str], env: dict[str, str], log_path: Path | None, cwd: Path | None
     ) -> Outcome:
         ooms = oom_kills()
         started = time.monotonic_ns()
         with ExitStack() as reading, ExitStack() as handed:
-            log_read, log_write = _pipe(reading, handed)
-            result_read, result_write = _pipe(reading, handed)
-            stdin = handed.enter_context(_job_file(self._job.encode()))
+            log_read, log_write = open_pipe(reading, handed)
+            result_read, result_write = open_pipe(reading, handed)
+            stdin = self._stdin(handed)
             try:
                 child = containment.start(
                     command,
@@ -138,15 +150,13 @@ class _Supervision:
                 return Outcome("crashed", text, None, None, started, wall, "")
             reading.pop_all()  # the readers close them from here on
         log = LogDrain(log_read, log_path, self._limits.log_cap_bytes, self._limits.log_tail_bytes)
-        reader = ResultReader(
-            result_read, MAX_RESULT_BYTES, lambda: self._inbox.put(("too_large", 0))
-        )
+        reader = self._reader(result_read)
         threading.Thread(
             target=self._watch, args=(child,), name="npumark-exit", daemon=True
         ).start()
-        ending = self._await_ending(started)
+        ending, detail = self._await_ending(started)
         asked = time.monotonic()
-        if ending in ("deadline", "interrupt"):
+        if ending in ("deadline", "interrupt", "stop"):
             self._wind_down(child)
         child.kill()  # the worker, or whatever outlived it
         # One end for all three: together they must fit what an interrupt may take.
@@ -156,7 +166,7 @@ class _Supervision:
         log.join(_left(until))
         wall = time.monotonic_ns() - started
         status, why, result = self._judge(
-            ending, exit_code, reader, whole=whole, oom=_more_ooms(ooms, oom_kills())
+            ending, detail, exit_code, reader, whole=whole, oom=_more_ooms(ooms, oom_kills())
         )
         return Outcome(status, why, result, exit_code, started, wall, log.text())
 
@@ -164,12 +174,26 @@ class _Supervision:
         child.await_exit()
         self._inbox.put(("exit", 0))
 
-    def _await_ending(self, started: int) -> _Ending:
+    # -- what is otherwise where a worker is held back (see held) ---------------------------
+
+    def _stdin(self, handed: ExitStack) -> int | IO[bytes]:
+        """Return what the worker reads its job from; it is closed here once that has started."""
+        return handed.enter_context(job_file(self._job.encode()))
+
+    def _reader(self, fd: int) -> ResultReader:
+        return ResultReader(fd, MAX_RESULT_BYTES, self._too_large)
+
+    def _await_ending(self, started: int) -> Event:
         left = self._deadline_s - (time.monotonic_ns() - started) / 1e9
         try:
-            return self._inbox.get(timeout=max(0.0, left))[0]
+            return self._inbox.get(timeout=max(0.0, left))
         except queue.Empty:
-            return "deadline"
+            return "deadline", f"no end within {self._deadline_s:g} s"
+
+    # ---------------------------------------------------------------------------------------
+
+    def _too_large(self) -> None:
+        self._inbox.put(("too_large", 0))
 
     def _wind_down(self, child: containment.Contained) -> None:
         """Ask, then wait for the exit: until the grace is over or a second signal forces."""
@@ -177,15 +201,16 @@ class _Supervision:
         until = time.monotonic() + self._limits.kill_grace_s
         while (left := until - time.monotonic()) > 0:
             try:
-                ending, count = self._inbox.get(timeout=left)
+                said, detail = self._inbox.get(timeout=left)
             except queue.Empty:
                 return
-            if ending == "exit" or (ending == "interrupt" and count > 1):
+            if said == "exit" or (said == "interrupt" and detail != 1):
                 return
 
     def _judge(
         self,
-        ending: _Ending,
+        ending: Said,
+        detail: int | str,
         exit_code: int | None,
         reader: ResultReader,
         *,
@@ -194,9 +219,11 @@ class _Supervision:
     ) -> tuple[Status, str | None, Result | None]:
         if ending == "interrupt":
             return "interrupted", "stopped by the user", None
+        if ending == "stop":
+            return "interrupted", str(detail), None
         if ending == "deadline":
             stuck = "" if exit_code is not None else "; the process could not be ended"
-            return "timeout", f"no end within {self._deadline_s:g} s{stuck}", None
+            return "timeout", f"{detail}{stuck}", None
         if ending == "too_large" or reader.overflowed:
             return "no_result", f"the result exceeds {MAX_RESULT_BYTES / 1e6:.1f} MB", None
         if exit_code != 0:
@@ -215,8 +242,9 @@ class _Supervision:
         if result.status in _OURS:
             why = f"the worker ended by itself as {result.status}: {result.why}"[:300]
             return "crashed", why, None
-        if self._job.kind == "measure" and result.status == "ok" and result.measurement is None:
-            return "no_result", "the result claims success without a measurement", None
+        held = _MUST_HOLD.get(self._job.kind)
+        if held and result.status == "ok" and getattr(result, held) is None:
+            return "no_result", f"the result claims success without its {held}", None
         return result.status, result.why, result
 
 
@@ -247,8 +275,11 @@ def _left(until: float) -> float:
     return max(0.0, until - time.monotonic())
 
 
-def _pipe(reading: ExitStack, handed: ExitStack) -> tuple[int, int]:
-    """Return a pipe's two ends, each closed with its stack."""
+def open_pipe(reading: ExitStack, handed: ExitStack) -> tuple[int, int]:
+    """Return a pipe's two ends, each closed with its stack.
+
+    Raises SetupError where there is none to be had.
+    """
     try:
         read, write = os.pipe()
     except OSError as fault:
@@ -259,36 +290,6 @@ def _pipe(reading: ExitStack, handed: ExitStack) -> tuple[int, int]:
     reading.callback(os.close, read)
     handed.callback(os.close, write)
     return read, write
-
-
-def _job_file(raw: bytes) -> IO[bytes]:
-    """Return a file that holds a job: writing one can never wait for a worker that reads none.
-
-    Raises SetupError where the temporary folder takes no file.
-    """
-    try:
-        file = tempfile.TemporaryFile()  # noqa: SIM115 - the caller closes it
-    except OSError as fault:
-        raise _no_room(fault) from fault
-    try:
-        file.write(raw)
-        file.seek(0)  # writes what is still buffered
-    except OSError as fault:
-        with suppress(OSError):  # closing tries once more to write
-            file.close()
-        raise _no_room(fault) from fault
-    return file
-
-
-def _no_room(fault: OSError) -> SetupError:
-    try:
-        place = f"the temporary folder {tempfile.gettempdir()}"
-    except OSError:
-        place = "any temporary folder"
-    return SetupError(
-        f"a worker's job cannot be written to {place}: {fault.strerror or fault}",
-        "Free some space there, or set TMPDIR (TEMP on Windows) to a folder that has some.",
-    )
 
 
 def _more_ooms(before: int | None, after: int | None) -> bool:
