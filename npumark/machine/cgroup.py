@@ -12,7 +12,7 @@ import math
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
-from npumark.machine.host import Host, whole_number
+from npumark.machine.host import Host, cpu_list, whole_number
 
 _NO_LIMIT_BYTES = 1 << 60
 """Version 1 spells 'no limit' as a number near 2**63."""
@@ -49,21 +49,56 @@ def groups(host: Host, controller: str) -> tuple[Group, ...]:
     return tuple(found)
 
 
+@dataclass(frozen=True, slots=True)
+class Quota:
+    """``cpus`` worth of time; ``file`` is where the kernel holds it, ``free`` what lifts it."""
+
+    cpus: float
+    file: str
+    free: str
+
+
 def quota_cpus(host: Host) -> float | None:
     """Return how many CPUs' worth of time the tightest quota allows, or None without one."""
+    found = quota(host)
+    return None if found is None else found.cpus
+
+
+def quota(host: Host) -> Quota | None:
+    """Return the tightest CPU quota that binds this process, or None without one."""
     limits = []
     for group in groups(host, "cpu"):
         for folder in group.folders:
             if group.version == 2:
                 text = host.read(f"{folder}/cpu.max").value or ""
                 fields = [whole_number(field) or 0 for field in text.split()]
-                quota, period = (fields[0], fields[1]) if len(fields) == 2 else (0, 0)
+                share, period = (fields[0], fields[1]) if len(fields) == 2 else (0, 0)
+                file, free = f"{folder}/cpu.max", "max"
             else:
-                quota = host.number(f"{folder}/cpu.cfs_quota_us") or 0
+                share = host.number(f"{folder}/cpu.cfs_quota_us") or 0
                 period = host.number(f"{folder}/cpu.cfs_period_us") or 0
-            if quota > 0 and period > 0:
-                limits.append(quota / period)
-    return min(limits, default=None)
+                file, free = f"{folder}/cpu.cfs_quota_us", "-1"
+            if share > 0 and period > 0:
+                limits.append(Quota(share / period, file, free))
+    return min(limits, key=lambda found: found.cpus, default=None)
+
+
+def cpuset(host: Host) -> frozenset[int] | None:
+    """Return the CPUs that the process's cpuset allows, or None where none is set up."""
+    for group in groups(host, "cpuset"):
+        names = (
+            ("cpuset.cpus.effective",)
+            if group.version == 2
+            else ("cpuset.effective_cpus", "cpuset.cpus")
+        )
+        for name in names:
+            text = host.read(f"{group.folders[0]}/{name}").value
+            try:
+                if text is not None and (cpus := cpu_list(text)):
+                    return cpus
+            except ValueError:
+                continue
+    return None
 
 
 def memory_room(host: Host) -> int | None:
@@ -71,6 +106,11 @@ def memory_room(host: Host) -> int | None:
 
     File pages the kernel would drop under pressure (``inactive_file``) count as room.
     """
+    return min((room for _, room in memory_limits(host)), default=None)
+
+
+def memory_limits(host: Host) -> list[tuple[int, int]]:
+    """Return (limit, what it still leaves) in bytes of every memory limit that binds."""
     rooms = []
     for group in groups(host, "memory"):
         for folder in group.folders:
@@ -84,8 +124,8 @@ def memory_room(host: Host) -> int | None:
             if limit is None or used is None or limit >= _NO_LIMIT_BYTES:
                 continue
             droppable = _statistics(host, f"{folder}/memory.stat").get(names[2], 0)
-            rooms.append(max(0, limit - max(0, used - droppable)))
-    return min(rooms, default=None)
+            rooms.append((limit, max(0, limit - max(0, used - droppable))))
+    return rooms
 
 
 def throttled(host: Host) -> tuple[int, int] | None:

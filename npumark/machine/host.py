@@ -55,6 +55,17 @@ class Memory:
 
 
 @dataclass(frozen=True, slots=True)
+class Running:
+    """A process: its number, when it started (a number that tells it from a later one of the
+    same number), its program's name and the CPU seconds it has taken. Never its arguments."""
+
+    pid: int
+    started: float
+    name: str
+    cpu_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class Battery:
     """What a system call says of the battery; ``plugged`` null where it does not know."""
 
@@ -115,6 +126,17 @@ def _cpu_times() -> CpuTimes:
     return CpuTimes(busy, seen.idle, None)
 
 
+def _processes() -> tuple[Running, ...]:
+    """Return the processes whose times this user may read."""
+    found = []
+    for process in psutil.process_iter(["pid", "name", "cpu_times", "create_time"]):
+        times, name = process.info["cpu_times"], process.info["name"]
+        if times is not None and name:
+            spent = times.user + times.system
+            found.append(Running(process.pid, process.info["create_time"] or 0.0, name, spent))
+    return tuple(found)
+
+
 def _own_cpu_s() -> float | None:
     """CPU seconds of this process and of every child it has waited for; None on Windows, which
     forgets a child's time with the child (``os.times`` states 0 there)."""
@@ -140,6 +162,7 @@ class Host:
     memory: Callable[[], Memory] = _memory
     cpu_times: Callable[[], CpuTimes] = _cpu_times
     own_cpu_s: Callable[[], float | None] = _own_cpu_s
+    processes: Callable[[], tuple[Running, ...]] = _processes
     boot_time: Callable[[], float] = psutil.boot_time
     sleep: Callable[[float], None] = time.sleep
     monotonic: Callable[[], float] = time.monotonic

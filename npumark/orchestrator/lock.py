@@ -91,10 +91,27 @@ def measuring(command: str, folder: Path | None = None) -> Iterator[Holder]:
         lock.release()
 
 
+def at_work(folder: Path | None = None) -> Holder | None:
+    """Return who holds the lock in ``folder`` (the data folder by default), null where nobody
+    does. Takes no lock and writes nothing: it believes the holder's note while the process that
+    wrote it lives."""
+    holder = _read((folder or paths.data_dir()) / _HOLDER)
+    if holder is None:
+        return None
+    try:
+        alive = _marker(psutil.Process(holder.pid)) == holder.marker
+    except (psutil.Error, ValueError, OverflowError):
+        return None
+    return holder if alive else None
+
+
 def _this_process(command: str) -> Holder:
     since = datetime.now(UTC).isoformat(timespec="seconds")
-    started = int(psutil.Process().create_time() * 1000)
-    return Holder(os.getpid(), command, since, f"npumark-{os.getpid()}-{started}")
+    return Holder(os.getpid(), command, since, _marker(psutil.Process()))
+
+
+def _marker(process: psutil.Process) -> str:
+    return f"npumark-{process.pid}-{int(process.create_time() * 1000)}"
 
 
 def _read(path: Path) -> Holder | None:
