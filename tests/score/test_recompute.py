@@ -18,7 +18,7 @@ from npumark.record.model import Attempt, Payload
 from npumark.score.derive import derive
 from npumark.score.planned import Planned
 from npumark.score.recompute import recompute
-from tests import synthetic
+from tests import synthetic, synthetic_box
 from tests.synthetic import CPU, NPU, Answer, payload_of, simulate
 
 POLICY = load_policy()
@@ -117,6 +117,28 @@ def moves_a_figure(path: tuple[Any, ...]) -> bool:
 
 EDITS = [p for p in leaves(SMALL) if moves_a_figure(p)]
 
+BOXED = payload_of(
+    synthetic_box.with_box(
+        simulate(
+            synthetic.steady,
+            synthetic_box.cards(2),
+            plan=[
+                p
+                for p in synthetic.plan_for(synthetic_box.cards(2), RunRequest())
+                if (p.workload, p.variant) == ("peak-s", "int8-u8s8")
+            ],
+        )
+    )
+).model_dump(mode="json", by_alias=True)
+"""A small run of two cards, with the box stage after it."""
+
+TESTIMONY = {"started_ns", "load_ns", "warmup_ns", "peak_rss_bytes", "snr_db"}
+"""What is told of an attempt and no figure, and no rule to the last bit, follows from."""
+
+
+def box_edits() -> list[tuple[Any, ...]]:
+    return [("box", *p) for p in leaves(BOXED["box"]) if p[-1] not in TESTIMONY]
+
 
 def test_there_is_something_to_edit() -> None:
     kinds = {".".join(str(x) for x in p if isinstance(x, str)) for p in EDITS}
@@ -135,6 +157,23 @@ def test_there_is_something_to_edit() -> None:
 
 def test_any_edited_figure_is_named() -> None:
     missed = [p for p in EDITS if not verify(edited(SMALL, p))]
+    assert missed == []
+
+
+def test_any_edited_figure_of_a_box_is_named() -> None:
+    assert verify(BOXED) == []
+    kinds = {".".join(str(x) for x in p if isinstance(x, str)) for p in box_edits()}
+    assert {
+        "box.roles.tops",
+        "box.roles.scaling",
+        "box.roles.cards.solo.tops",
+        "box.roles.cards.slow_in_box",
+        "box.roles.attempts.wall_ns",
+        "box.roles.attempts.window_ns",
+        "box.roles.attempts.cards.window.straddling",
+        "box.roles.attempts.cards.window.check.iteration",
+    } <= kinds
+    missed = [p for p in box_edits() if not verify(edited(BOXED, p))]
     assert missed == []
 
 
@@ -317,6 +356,94 @@ def test_whatever_a_field_holds_recomputing_never_breaks(value: Any) -> None:
     assert missed == []
     assert taken >= 3
     assert moved >= (50 if isinstance(value, int) else 0)
+
+
+@pytest.mark.parametrize("value", [0, -1, 2**53 - 1, 1e300, None, "", "ok", "crashed", []])
+def test_whatever_a_box_holds_recomputing_never_breaks(value: Any) -> None:
+    untouched = Payload.model_validate(BOXED)
+    # An exit status may be unknown.
+    figures = {p for p in box_edits() if p[-1] != "pid_exit"}
+    taken, missed = 0, []
+    parts = ({"box": BOXED["box"]}, {"plan": {"box": BOXED["plan"]["box"]}})
+    for path in [p for part in parts for p in every_leaf(part)]:
+        try:
+            payload = Payload.model_validate(replaced(BOXED, path, value))
+        except ValidationError:
+            continue
+        taken += 1
+        found = recompute(payload, PACK, POLICY)
+        if path in figures and payload != untouched and not found:
+            missed.append(path)
+    assert missed == []
+    assert taken >= 2
+
+
+CARD = ("cards", 1)
+SEEN = (*CARD, "window")
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "says"),
+    [
+        (("n",), 7, "recomputed 2"),
+        (("started_ns",), 0, "the box stage comes after every scored stage"),
+        (("started_ns",), BOXED["box"]["roles"][0]["attempts"][0]["started_ns"] + 1, "30 s apart"),
+        (("wall_ns",), 10**12, "overlaps the attempt"),
+        (("wall_ns",), 10**9, "last longer than the attempt"),
+        (("window_ns",), 10**9, "the policy's window"),
+        (("cards",), [], "not every card with its best solo configuration"),
+        ((*CARD, "engine"), "ort-cpu", "not every card with its best solo configuration"),
+        ((*CARD, "variant"), "fp16", "not every card with its best solo configuration"),
+        ((*CARD, "workload"), "nothing", "names nothing"),
+        ((*CARD, "status"), "crashed", "ok if, and only if"),
+        (SEEN, None, "ok if, and only if"),
+        ((*CARD, "pid_exit"), -9, "failed worker"),
+        ((*CARD, "seed"), 7, "seed"),
+        ((*CARD, "pin", "why"), None, "has a reason"),
+        ((*SEEN, "late_ns"), -1, "before the start"),
+        ((*SEEN, "calls"), 10**6, "across its end"),
+        ((*SEEN, "inside"), 10**10, "more calls than nanoseconds"),
+        ((*SEEN, "straddling"), [[1, 2]], "does not lie across"),
+        ((*SEEN, "straddling"), [[4 * 10**9, 6 * 10**9]] * 2, "at most one call"),
+        ((*SEEN, "straddling"), [[4 * 10**9, 5 * 10**9]], "does not lie across"),
+        ((*SEEN, "check", "iteration"), 0, "by its seed"),
+        ((*SEEN, "check", "sample"), 7, "calls take the inputs in turn"),
+        ((*SEEN, "check", "why"), "it was warm", "has a reason"),
+        ((*SEEN, "check", "snr_db"), 3.0, "counts"),
+    ],
+)
+def test_an_impossible_attempt_of_the_box_is_named(
+    path: tuple[Any, ...], value: Any, says: str
+) -> None:
+    found = verify(replaced(BOXED, ("box", "roles", 0, "attempts", 1, *path), value))
+    assert any(says in f for f in found), found
+
+
+def test_an_attempt_of_the_box_beyond_those_wanted_is_named() -> None:
+    attempts = BOXED["box"]["roles"][0]["attempts"]
+    late = {**attempts[-1], "started_ns": attempts[-1]["started_ns"] + 10**12}
+    found = verify(replaced(BOXED, ("box", "roles", 0, "attempts"), [*attempts, late]))
+    assert any("no attempt was wanted any more" in f for f in found)
+
+
+def test_a_dropped_attempt_of_the_box_is_named() -> None:
+    attempts = BOXED["box"]["roles"][0]["attempts"]
+    assert verify(replaced(BOXED, ("box", "roles", 0, "attempts"), attempts[1:]))
+
+
+def test_a_box_that_was_not_asked_for_is_named() -> None:
+    found = verify(replaced(BOXED, ("plan", "box", "mode"), "off"))
+    assert any(f.startswith("box: ") for f in found)
+    assert verify({**BOXED, "box": None})
+    assert verify({**BOXED, "box_why": "it was warm"})
+
+
+def test_a_peak_taken_from_no_record_is_named() -> None:
+    solo = BOXED["box"]["roles"][0]["cards"][0]["solo"]
+    found = verify(replaced(BOXED, ("plan", "box", "solo"), [{**solo, "tops": 1e300}]))
+    assert [f.split(":")[0] for f in found] == ["plan.box.solo[0].tops"]
+    found = verify(replaced(BOXED, ("plan", "box", "solo"), [solo]))
+    assert any(f.startswith("plan.box.solo[0].source") for f in found)
 
 
 def _elsewhere(planned: Planned, n: int) -> Answer:
