@@ -94,10 +94,14 @@ def run_together(
             ended = fault
         events.put(("ended", i, ended))
 
+    group = _Group(members, held, rules, window_s, clock)
     with interrupts.deferred(), ThreadPoolExecutor(len(members)) as pool:
-        for i in range(len(members)):
-            pool.submit(follow, i)
-        return _Group(members, held, rules, window_s, clock).conduct(events)
+        try:
+            for i in range(len(members)):
+                pool.submit(follow, i)
+            return group.conduct(events)
+        finally:
+            group.stop("stopped because their window was given up")  # nobody is left waiting
 
 
 class _Group:
@@ -136,7 +140,7 @@ class _Group:
                 self._take(i, ended)
             elif ended is not None:
                 self._fault = self._fault or ended
-                self._stop("stopped because another worker could not be started")
+                self.stop("stopped because another worker could not be started")
         if self._fault is not None:
             raise self._fault
         outcomes = tuple(self._outcomes[i] for i in range(len(self._held)))
@@ -156,9 +160,9 @@ class _Group:
             return
         self._at_fault.append(i)
         what = outcome.why or outcome.status
-        self._stop(f"stopped because {self._members[i].name} failed: {what}")
+        self.stop(f"stopped because {self._members[i].name} failed: {what}")
 
-    def _stop(self, why: str) -> None:
+    def stop(self, why: str) -> None:
         """Stop all that still run; only the first reason reaches them."""
         for one in self._held:
             one.stop(why)
