@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from npumark import paths
 from npumark.engines.model_sidecar import SIDECAR
@@ -35,12 +36,21 @@ MAX_AGE_S = 60 * 24 * 3600
 
 _USED = "used"
 
+_COMPILES_FOR = ("os", "os_version", "kernel", "cpu_model", "cpu_stepping", "isa")
+"""What of the computer a compiled model may depend on: its processor's instructions, and the
+system that brings drivers and, on some, the runtime itself."""
+
 Work = Callable[[Job], Outcome]
 
 
 def root() -> Path:
     """Return the folder of every compiled model; nothing is created."""
     return paths.cache_dir() / "compiled"
+
+
+def host_facts(machine: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what of ``machine`` (machine.identity) a compiled model may depend on."""
+    return {name: machine.get(name) for name in _COMPILES_FOR}
 
 
 @dataclass(frozen=True, slots=True)
