@@ -164,7 +164,8 @@ class _Process:
             creationflags=_group(),
         )
         containment.once_started(self._child)
-        threading.Thread(target=self._read, name="npumark-beside", daemon=True).start()
+        self._reader = threading.Thread(target=self._read, name="npumark-beside", daemon=True)
+        self._reader.start()
 
     def line(self, until: float) -> str | None:
         """Return its next line, null where none comes by ``until`` (monotonic) or at all."""
@@ -187,11 +188,14 @@ class _Process:
         with suppress(OSError):
             self._child.kill()
         self._child.wait()
+        self._reader.join()  # nobody writes to its pipe any more
 
     def _read(self) -> None:
-        with suppress(OSError, ValueError):
-            for line in self._child.stdout or ():
-                self._lines.put(line.decode("utf-8", "replace").strip())
+        stdout = self._child.stdout
+        if stdout is not None:
+            with suppress(OSError), stdout:
+                for line in stdout:
+                    self._lines.put(line.decode("utf-8", "replace").strip())
         self._lines.put("")
 
 

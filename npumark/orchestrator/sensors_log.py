@@ -121,7 +121,8 @@ class _Cards:
             self._why = f"NVIDIA's NVML cannot be asked: {fault.strerror or fault}"
             return
         containment.once_started(self._child)
-        threading.Thread(target=self._read, args=(self._child,), daemon=True).start()
+        self._reader = threading.Thread(target=self._read, args=(self._child,), daemon=True)
+        self._reader.start()
 
     def since(self, at_ns: int) -> tuple[list[Reading], str | None]:
         """Return the cards as last told, none where that was before ``at_ns``, and then why."""
@@ -139,10 +140,14 @@ class _Cards:
         with suppress(OSError):
             self._child.kill()
         self._child.wait()
+        self._reader.join()  # nobody writes to its pipe any more
 
     def _read(self, child: subprocess.Popen[bytes]) -> None:
-        with suppress(OSError, ValueError, TypeError, KeyError):
-            for line in child.stdout or ():
+        stdout = child.stdout
+        if stdout is None:
+            return
+        with suppress(OSError, ValueError, TypeError, KeyError), stdout:
+            for line in stdout:
                 told = json.loads(line)
                 if "fault" in told:
                     self._why = str(told["fault"])

@@ -5,11 +5,13 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import distribution
 from pathlib import Path
 
 import pytest
+
+from npumark.machine.host import THIS, Host
 
 STUB = """
 from npumark.engines.base import Engine
@@ -112,3 +114,24 @@ def basics(tmp_path: Path) -> Path:
 @pytest.fixture
 def make_environment() -> Callable[[Path], Apart]:
     return make_apart
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A Linux machine whose files are those that were written below ``root``."""
+
+    root: Path
+
+    def write(self, absolute: str, text: str | int) -> None:
+        path = self.host.path(absolute)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"{text}\n", "utf-8")
+
+    @property
+    def host(self) -> Host:
+        return replace(THIS, system="linux", root=self.root)
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    return Machine(tmp_path / "machine")
