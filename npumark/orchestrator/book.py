@@ -16,7 +16,7 @@ from npumark.orchestrator.request import RunRequest
 from npumark.orchestrator.surroundings import Parts, with_observations
 from npumark.pack.manifest import Manifest
 from npumark.policy import Policy, load_policy
-from npumark.record.box import BoxPlan
+from npumark.record.box import BoxAttempt, BoxPlan, BoxSolo
 from npumark.record.files import seal, write_record
 from npumark.record.history import RunFolder
 from npumark.record.model import (
@@ -33,6 +33,7 @@ from npumark.record.model import (
     Tool,
 )
 from npumark.score.attempt import JudgedAttempt, Role, judge_attempt
+from npumark.score.comparability import ENDED_BY
 from npumark.score.derive import RunFacts, derive
 from npumark.score.formula import formula_sha256
 from npumark.score.planned import Planned
@@ -54,6 +55,8 @@ _PACKAGES = (
 class Book:
     """State of one run. ``attempts`` and ``judged`` run in step, by entry.
 
+    ``box`` are the judged attempts of the box stage. ``box_solo`` are the solo peaks that another
+    record gave, ``box_plan`` how they are run again: they are no entries of this run.
     ``spent_ns`` is the run's time outside attempts by stage; ``parts`` what was seen of the
     machine while it measured.
     """
@@ -76,6 +79,9 @@ class Book:
     attempts: dict[Key, list[Attempt]] = field(default_factory=dict)
     judged: dict[Key, list[JudgedAttempt]] = field(default_factory=dict)
     prepared: list[Preparation] = field(default_factory=list)
+    box: list[BoxAttempt] = field(default_factory=list)
+    box_solo: tuple[BoxSolo, ...] = ()
+    box_plan: tuple[Planned, ...] = ()
     harness: dict[str, Any] = field(default_factory=dict)
     spent_ns: dict[str, int] = field(default_factory=dict)
 
@@ -125,6 +131,29 @@ class Book:
         self.prepared.append(made)
         self.save()
 
+    def enter_box(self, attempt: BoxAttempt) -> None:
+        """Add a judged attempt of the box stage, and put it on the disk."""
+        self.journal.append(
+            "box_attempt",
+            {
+                "attempt": attempt.model_dump(mode="json"),
+                "spent_ns": self.spent_ns,
+                "parts": self._parts(),
+            },
+        )
+        self.box.append(attempt)
+        self.save()
+
+    def planned_of(self, solo: BoxSolo) -> Planned:
+        """Return how a card's best solo configuration is run. Raises KeyError."""
+        key = (solo.engine, solo.workload, solo.variant)
+        return {p.key: p for p in (*self.plan, *self.box_plan)}[key]
+
+    def end_by_budget(self) -> None:
+        """Note that the time budget ends the run."""
+        facts = {**self.environment.facts, ENDED_BY: "time_budget"}
+        self.environment = self.environment.model_copy(update={"facts": facts})
+
     def fact(self, name: str, value: Any) -> None:
         self.journal.append("fact", {"name": name, "value": value})
 
@@ -155,6 +184,7 @@ class Book:
             environment=environment,
             resumed=self.resumed,
             prepared=self.prepared,
+            box_attempts=self.box,
         )
         derived = derive(facts, self.manifest, self.policy)
         return Payload(
@@ -175,8 +205,6 @@ class Book:
             resumed=self.resumed,
             harness=self.harness,
             **{
-                "box": None,
-                "box_why": "the box stage was not part of this run",
                 **derived.fields(),
                 "where_time_went_ns": {**derived.where_time_went_ns, **self.spent_ns},
             },
@@ -201,7 +229,7 @@ class Book:
                 mode=request.box,
                 roles=None if request.box_roles is None else list(request.box_roles),
                 cards=_list(request.box_cards),
-                solo=[],
+                solo=list(self.box_solo),
             ),
             argv=[redact(word, known) for word in request.argv],
             spacing_s=self.policy.repetition.spacing_s,

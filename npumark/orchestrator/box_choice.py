@@ -184,8 +184,3 @@ def require(choices: Sequence[RoleChoice]) -> None:
         "A box total needs two or more cards of one role that engines reach and can tell apart; "
         "`npumark engines` lists them.",
     )
-
-
-def require_all(choices: Sequence[RoleChoice]) -> None:
-    """Raise NothingToMeasure where one of the roles that were asked for can have no total."""
-    require([c for c in choices if c.why] if any(c.why for c in choices) else choices)

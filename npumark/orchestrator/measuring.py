@@ -22,7 +22,6 @@ from npumark.orchestrator.redaction import redact, replacements
 from npumark.orchestrator.schedule import Done, Run, Wait, next_action, time_left
 from npumark.orchestrator.supervisor import Outcome, supervise
 from npumark.record.model import Preparation
-from npumark.score.comparability import ENDED_BY
 from npumark.score.demand import hangs_of
 from npumark.score.labels import engine_marks
 from npumark.score.planned import Planned
@@ -58,7 +57,8 @@ class Measuring:
         """Measure once per run what the harness itself costs per call."""
         if self.book.harness:
             return
-        planned = next((p for p in self.book.plan if p.skip is None), None)
+        plan = (*self.book.plan, *self.book.box_plan)
+        planned = next((p for p in plan if p.skip is None), None)
         if planned is None:
             self.book.harness = {"overhead_ns": None, "why": "nothing is measured"}
             return
@@ -91,8 +91,9 @@ class Measuring:
         self.book.harness = harness
         self.book.fact("harness", harness)
 
-    def run(self) -> None:
-        """Run attempts until every entry is done or the time budget ends the run.
+    def run(self) -> bool:
+        """Run attempts until every entry is done or the time budget ends the run; return whether
+        every entry is.
 
         Raises KeyboardInterrupt as soon as a signal has come; what was measured until then is
         on the disk.
@@ -111,14 +112,13 @@ class Measuring:
             )
             if isinstance(action, Done):
                 if not action.complete:
-                    facts = {**book.environment.facts, ENDED_BY: "time_budget"}
-                    book.environment = book.environment.model_copy(update={"facts": facts})
-                return
+                    book.end_by_budget()
+                return action.complete
             if isinstance(action, Wait):
-                self._wait(action)
+                self.wait_until(action.until_ns, f"two attempts of {action.entry} start apart")
             elif self.models.wants(action.entry):
                 # Compiling takes time, so whether an attempt still fits is asked again after it.
-                self._prepare(action.entry, action.n)
+                self.prepare(action.entry, action.n)
             else:
                 self._attempt(action)
 
@@ -132,19 +132,21 @@ class Measuring:
             spent = self.book.spent_ns
             spent[stage] = spent.get(stage, 0) + time.monotonic_ns() - began
 
-    def _wait(self, action: Wait) -> None:
-        left_ns = action.until_ns - self.clock.now_ns()
+    def wait_until(self, until_ns: int, why: str) -> None:
+        """Wait until an instant of the run's clock and tell ``why``. Raises KeyboardInterrupt as
+        soon as a signal comes."""
+        left_ns = until_ns - self.clock.now_ns()
         self.tell(
             Stage(
                 "spacing",
-                f"Waiting: two attempts of {action.entry} start apart",
+                f"Waiting: {why}",
                 until_ns=time.monotonic_ns() + max(0, left_ns),
             )
         )
         with self.spending("spacing"):
             self.interrupts.wait(left_ns / 1e9)
 
-    def _prepare(self, planned: Planned, before: int) -> None:
+    def prepare(self, planned: Planned, before: int) -> None:
         """See to it that the entry's compiled model is there and loads, and write down what it
         took. Where that fails, the attempt fails too and says why; nothing is decided here."""
         book = self.book
@@ -173,7 +175,7 @@ class Measuring:
             deadline_s=self.book.policy.worker.attempt_deadline_s,
             interrupts=self.interrupts,
             marker=f"{self.marker}/{'/'.join(planned.key)}/0",
-            python=self._python(planned),
+            python=self.python(planned),
             log_path=self._path("logs", planned, 0, "log"),
         )
         self.interrupts.check()
@@ -216,7 +218,7 @@ class Measuring:
             deadline_s=book.policy.worker.attempt_deadline_s,
             interrupts=self.interrupts,
             marker=f"{self.marker}/{'/'.join(planned.key)}/{n}",
-            python=self._python(planned),
+            python=self.python(planned),
             log_path=self._path("logs", planned, n, "log"),
         )
         known = replacements()
@@ -245,7 +247,7 @@ class Measuring:
             )
         )
 
-    def _python(self, planned: Planned) -> str | None:
+    def python(self, planned: Planned) -> str | None:
         """Return the interpreter of the entry's engine where it is not this one."""
         return self.jobs.engines[planned.engine].runtime.python
 

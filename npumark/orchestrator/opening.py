@@ -14,6 +14,8 @@ from npumark.errors import IntegrityError, SetupError, UsageError
 from npumark.orchestrator import resume
 from npumark.orchestrator.attempts import killed_attempt
 from npumark.orchestrator.book import Book, machine_facts, now, suite_of
+from npumark.orchestrator.box_attempts import killed_box_attempt
+from npumark.orchestrator.box_plan import BoxAhead
 from npumark.orchestrator.clock import RunClock
 from npumark.orchestrator.discover import Found, Runtime
 from npumark.orchestrator.environments import standing
@@ -34,6 +36,7 @@ from npumark.orchestrator.survey import Survey
 from npumark.pack.manifest import Manifest
 from npumark.pack.verify import EnsureResult
 from npumark.policy import Policy
+from npumark.record.box import BoxAttempt, BoxSolo
 from npumark.record.history import LATEST, RunFolder, find, list_runs, run_folder, runs_dir
 from npumark.record.model import (
     Attempt,
@@ -45,6 +48,7 @@ from npumark.record.model import (
     Suite,
 )
 from npumark.score.attempt import Role
+from npumark.score.box import judged
 from npumark.score.derive import engine_facts
 from npumark.score.planned import Planned
 from npumark.worker.protocol import EngineInfo
@@ -57,7 +61,14 @@ _CHANGEABLE = frozenset(
 _ODD = (ValueError, KeyError, TypeError, AttributeError, OverflowError)
 """What reading a journal of another form raises; a ValidationError is a ValueError."""
 
-_OPTIONS = {"engines": "--engine", "workloads": "--workload", "variants": "--variant"}
+_OPTIONS = {
+    "engines": "--engine",
+    "workloads": "--workload",
+    "variants": "--variant",
+    "box_roles": "--role",
+    "box_cards": "--cards",
+    "box_from": "--from",
+}
 """The options that are not called as the request calls them."""
 
 
@@ -73,7 +84,7 @@ def begin(
     root = paths.make(runs_dir())
     created = now()
     run_id = f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(3)}"
-    used = _used(prepared.plan)
+    used = _used(prepared.runs)
     found = [f for f in prepared.survey.found if f.info.available and f.info.id in used]
     suite = suite_of(
         prepared.manifest, prepared.policy, verified=pack.verified, why_not=pack.why_not
@@ -87,6 +98,10 @@ def begin(
         "wall_ns": time.time_ns() - clock.now_ns(),
         "request": resume.request_to_json(prepared.request),
         "plan": resume.plan_to_json(prepared.plan),
+        "box": {
+            "solo": [s.model_dump(mode="json") for s in prepared.box.solo],
+            "plan": resume.plan_to_json(prepared.box.plan),
+        },
         "engines": [asdict(f) for f in found],
         "owner": {f.info.id: prepared.survey.owner[f.info.id] for f in found},
         "processors": [p.model_dump(mode="json") for p in prepared.survey.processors],
@@ -121,6 +136,8 @@ def begin(
         suite=suite,
         environment=environment,
         parts=Parts((), watched=not environment.skipped),
+        box_solo=prepared.box.solo,
+        box_plan=prepared.box.plan,
         spent_ns=spent_ns,
     )
 
@@ -132,7 +149,7 @@ def stopped_run(request: RunRequest) -> tuple[RunFolder, Replay]:
     it is complete, or where the request would change what it was begun as.
     """
     odd = [
-        _OPTIONS.get(name, f"--{name.replace('_', '-')}")
+        "--no-box" if value == "off" else _OPTIONS.get(name, f"--{name.replace('_', '-')}")
         for name, value in asdict(request).items()
         if name not in _CHANGEABLE and value != getattr(RunRequest(), name)
     ]
@@ -163,6 +180,7 @@ def _check_header(folder: RunFolder, told: Replay) -> None:
         str(header["created"])
         resume.request_from_json(header["request"])
         plan = {p.key for p in resume.plan_from_json(header["plan"])}
+        _box_before(header)
         for engine in header["engines"]:
             _found(engine)
         dict(header["owner"]), dict(header["machine"]), dict(header["state"])
@@ -183,6 +201,10 @@ def _check_header(folder: RunFolder, told: Replay) -> None:
             Part(**seen)
         for made in told.prepared:
             Preparation.model_validate(made)
+        for attempt in told.box:
+            BoxAttempt.model_validate(attempt)
+        if (flown := told.box_in_flight) is not None:
+            killed_box_attempt(flown["role"], flown["n"], flown["started_ns"], 0.0)
     except _ODD as fault:
         raise broken(folder.journal, f"a line after the first {lack(fault)}") from fault
     for key, attempts in told.attempts.items():
@@ -224,9 +246,10 @@ def planned_before(told: Replay, manifest: Manifest) -> tuple[Planned, ...]:
     """Return a stopped run's plan. Raises UsageError where the pack no longer has all of it."""
     try:
         plan = resume.plan_from_json(told.header["plan"])
+        box = box_before(told)
     except _ODD as fault:
         raise _unreadable(fault) from fault
-    for planned in plan:
+    for planned in (*plan, *box.plan):
         workload = manifest.workloads.get(planned.workload)
         if workload is None or planned.graph_variant not in {v.id for v in workload.variants}:
             raise UsageError(
@@ -235,6 +258,17 @@ def planned_before(told: Replay, manifest: Manifest) -> tuple[Planned, ...]:
                 "Start a new run.",
             )
     return plan
+
+
+def box_before(told: Replay) -> BoxAhead:
+    """Return what another record gave the box stage of a stopped run."""
+    return _box_before(told.header)
+
+
+def _box_before(header: Mapping[str, Any]) -> BoxAhead:
+    box = header["box"]
+    solo = tuple(BoxSolo.model_validate(s) for s in box["solo"])
+    return BoxAhead((), solo, resume.plan_from_json(box["plan"]))
 
 
 def reopen(
@@ -250,11 +284,13 @@ def reopen(
 ) -> tuple[Book, RunClock]:
     """Open a stopped run's book again: attempts replayed, the resumption written down.
 
-    The attempt that was in flight when npumark was killed is entered as interrupted.
+    The attempt that was in flight when npumark was killed, of an entry or of the box stage, is
+    entered as interrupted.
     """
     header = told.header
     try:
-        used = _used(plan)
+        box = box_before(told)
+        used = _used((*plan, *box.plan))
         state = resume.state_now(manifest, policy, survey.found)
         changed = resume.changes(header["state"], state, used)
         clock = _clock(told, rebooted="boot" in changed)
@@ -285,6 +321,9 @@ def reopen(
                 ResumeEvent(at_ns=at_ns, changed=changed),
             ],
             prepared=[Preparation.model_validate(made) for made in told.prepared],
+            box=[judged(BoxAttempt.model_validate(a), manifest, policy) for a in told.box],
+            box_solo=box.solo,
+            box_plan=box.plan,
             harness=told.facts.get("harness", {}),
             spent_ns=dict(told.spent_ns),
         )
@@ -308,6 +347,12 @@ def reopen(
         flown = told.in_flight
         killed = killed_attempt(flown["n"], flown["seed"], flown["started_ns"])
         book.enter(by_key[entry_key(flown)], killed)
+    if told.box_in_flight is not None:
+        flown = told.box_in_flight
+        lost = killed_box_attempt(
+            flown["role"], flown["n"], flown["started_ns"], policy.box.window_s
+        )
+        book.enter_box(judged(lost, manifest, policy))
     return book, clock
 
 

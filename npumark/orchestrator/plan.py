@@ -8,7 +8,7 @@ of, come first, and engines are compared on a workload within minutes of each ot
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from npumark.errors import NothingToMeasure, UsageError
@@ -57,12 +57,14 @@ def make_plan(
     ladder: Ladder,
     known_crashes: Sequence[KnownCrash],
     host: Host,
+    only: Collection[str] | None = None,
 ) -> tuple[Planned, ...]:
     """Return the plan of a run.
 
     ``ladder`` is the one that a quick run takes its network labels from, and the one that
-    ``--ladder`` names. Raises UsageError for a name that is unknown or a combination of
-    options that contradict each other, NothingToMeasure for an empty plan.
+    ``--ladder`` names. ``only`` are the ids of the engines whose peak test is all that is
+    measured, null where everything asked for is. Raises UsageError for a name that is unknown or
+    a combination of options that contradict each other, NothingToMeasure for an empty plan.
     """
     if request.all_variants and (request.quick or request.ladder):
         other = "--quick" if request.quick else "--ladder"
@@ -71,6 +73,9 @@ def make_plan(
         )
     chosen = select_engines(engines, request.engines, include_emulated=request.include_emulated)
     workloads = select_workloads(manifest, request.workloads)
+    if only is not None:
+        chosen = tuple(e for e in chosen if e.id in only)
+        workloads = tuple((w, named) for w, named in workloads if w.tier == "peak")
     check_variants(manifest, engines, request.variants)
     if request.quick:
         workloads = _one_peak_shape(workloads)
@@ -165,7 +170,7 @@ def _entries(
         names = engine.extra_variants
     if request.all_variants or request.variants is not None:
         names = (*names, *(v for v in engine.extra_variants if v not in names))
-    entries = [p for name in names if (p := _entry(workload, engine, name))]
+    entries = [p for name in names if (p := entry_of(workload, engine, name))]
     if request.variants is not None:
         wanted = {v.lower() for v in request.variants}
         entries = [p for p in entries if {p.variant.lower(), p.declared_format.lower()} & wanted]
@@ -174,7 +179,7 @@ def _entries(
     yield from entries
 
 
-def _entry(workload: Workload, engine: EngineInfo, name: str) -> Planned | None:
+def entry_of(workload: Workload, engine: EngineInfo, name: str) -> Planned | None:
     """Return the entry for an encoding the engine supports, if the workload has a graph for it."""
     graph_name = engine.derived_from.get(name, name)
     graph = next((v for v in workload.variants if v.id == graph_name), None)

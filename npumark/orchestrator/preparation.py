@@ -10,6 +10,8 @@ from pathlib import Path
 from npumark.engines.registry import RUNTIME_TITLES
 from npumark.errors import PackError, UsageError
 from npumark.machine import sensors
+from npumark.orchestrator.box_choice import with_card_ids
+from npumark.orchestrator.box_plan import BoxAhead, check_peaks, look_ahead
 from npumark.orchestrator.events import Event, Note, PlanMade, Stage
 from npumark.orchestrator.interrupts import Interrupts
 from npumark.orchestrator.lists import load_known_crashes, load_ladder
@@ -40,7 +42,7 @@ _STEP = 8 << 20
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A request with all that its plan was made from."""
+    """A request with all that its plan was made from. ``box`` is the box stage after it."""
 
     request: RunRequest
     policy: Policy
@@ -48,6 +50,12 @@ class Prepared:
     survey: Survey
     plan: tuple[Planned, ...]
     estimate: Estimate
+    box: BoxAhead
+
+    @property
+    def runs(self) -> tuple[Planned, ...]:
+        """Return all that is run, the plan's entries and what another record measured."""
+        return (*self.plan, *self.box.plan)
 
 
 def prepare(
@@ -61,6 +69,15 @@ def prepare(
     tell(Stage("discover", "Looking for engines"))
     found = probe_all(request.virtual, policy, interrupts, marker)
     tell_failed(found, tell, request)
+    request = with_card_ids(request, found.processors)
+    box = look_ahead(request, found, manifest, policy)
+    for choice in box.choices if request.box != "auto" else ():
+        if choice.why is not None:
+            tell(Note(f"no total is formed over the role {choice.role}: {choice.why}"))
+    if box.solo:
+        source = box.solo[0].source
+        tell(Note(f"the peaks are those of {source.run_id if source else 'another record'}"))
+        return Prepared(request, policy, manifest, found, (), _nothing(box, manifest), box)
     plan = make_plan(
         manifest,
         found.infos,
@@ -69,13 +86,22 @@ def prepare(
         ladder=load_ladder(request.ladder or "default"),
         known_crashes=load_known_crashes(),
         host=Host(sys.platform, sensors.available_memory()),
+        only=box.engines if request.box == "only" else None,
     )
+    if request.box in ("on", "only"):
+        check_peaks(box, plan, found)
     # Only now: where nothing is left to measure, the refusal has told of each.
     for sentence in told_left_out(_left_out(found, request)):
         tell(Note(sentence))
     projected = estimate(plan, manifest, policy, quick=request.quick)
     tell(PlanMade(plan, projected.seconds[0]))
-    return Prepared(request, policy, manifest, found, plan, projected)
+    return Prepared(request, policy, manifest, found, plan, projected, box)
+
+
+def _nothing(box: BoxAhead, manifest: Manifest) -> Estimate:
+    """Return the projection of a run that measures no entry."""
+    read = sum(manifest.files[path].size for path in files_read(box.plan, manifest))
+    return Estimate((0, 0), (0.0, 0.0), read)
 
 
 def tell_failed(found: Survey, tell: Tell, request: RunRequest) -> None:

@@ -20,10 +20,12 @@ from npumark.machine import cpu_limits
 from npumark.orchestrator import compiled, opening, surroundings
 from npumark.orchestrator.awake import KeepAwake
 from npumark.orchestrator.book import Book, machine_facts
+from npumark.orchestrator.box import BoxStage, places
+from npumark.orchestrator.box_plan import BoxAhead, stage_s
 from npumark.orchestrator.clock import NS, RunClock
 from npumark.orchestrator.discover import Found
-from npumark.orchestrator.events import Checked, Event, Listener, PlanMade, Saved, Stage
-from npumark.orchestrator.exit_code import exit_code
+from npumark.orchestrator.events import Checked, Listener, PlanMade, Saved, Stage
+from npumark.orchestrator.exit_code import box_exit_code, exit_code
 from npumark.orchestrator.interrupts import Interrupts
 from npumark.orchestrator.jobs import JobMaker
 from npumark.orchestrator.journal import Replay
@@ -40,6 +42,7 @@ from npumark.orchestrator.preparation import (
 )
 from npumark.orchestrator.request import RunRequest
 from npumark.orchestrator.survey import Survey, probe_all
+from npumark.orchestrator.teller import Teller
 from npumark.pack import store
 from npumark.pack.verify import EnsureResult
 from npumark.policy import Policy, load_policy
@@ -47,10 +50,6 @@ from npumark.record.files import check_output, read_record, write_record
 from npumark.record.history import RunFolder
 from npumark.record.model import Record
 from npumark.score.planned import Planned
-
-_COMPILES_FOR = ("os", "os_version", "kernel", "cpu_model", "cpu_stepping", "isa")
-"""What of the computer a compiled model may depend on: its processor's instructions, and the
-system that brings drivers and, on some, the runtime itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +64,8 @@ class Outcome:
 @dataclass(frozen=True, slots=True)
 class DryRun:
     """What a run would do. ``missing_bytes`` would be written to ``pack_root``, whose disk has
-    ``free_bytes`` left."""
+    ``free_bytes`` left. ``box_s`` is how long all cards at once take, at the least and at the
+    most."""
 
     plan: tuple[Planned, ...]
     survey: Survey
@@ -74,6 +74,8 @@ class DryRun:
     missing_bytes: int
     free_bytes: int
     pack_root: Path
+    box: BoxAhead
+    box_s: tuple[float, float]
 
 
 def execute(
@@ -88,7 +90,7 @@ def execute(
     disk fails later.
     """
     rules = policy or load_policy()
-    tell = _Teller(listen)
+    tell = Teller(listen)
     stopped = opening.stopped_run(request) if request.resume is not None else None
     asked = opening.resumed_request(request, stopped[1]) if stopped else request
     _check_out(asked, stopped[0].run_id if stopped else None)
@@ -123,7 +125,7 @@ def dry_run(
             Interrupts() as interrupts,
             measuring_with(paths.engines_dir(), "npumark run --dry-run") as holder,
         ):
-            prepared = prepare(request, rules, interrupts, holder.marker, _Teller(listen))
+            prepared = prepare(request, rules, interrupts, holder.marker, Teller(listen))
     except KeyboardInterrupt:
         raise Interrupted("stopped before the plan was made") from None
     root = store.pack_root(prepared.manifest)
@@ -134,26 +136,12 @@ def dry_run(
         survey=prepared.survey,
         estimate=prepared.estimate,
         idle_window_s=windows.quick_idle_window_s if request.quick else windows.idle_window_s,
-        missing_bytes=missing_bytes(prepared.manifest, prepared.plan),
+        missing_bytes=missing_bytes(prepared.manifest, prepared.runs),
         free_bytes=shutil.disk_usage(place).free,
         pack_root=root,
+        box=prepared.box,
+        box_s=stage_s(prepared.box, rules, quick=request.quick),
     )
-
-
-class _Teller:
-    """Passes events on. A listener that fails (its terminal is gone) is not told again: what
-    is shown must not cost what is measured."""
-
-    def __init__(self, listen: Listener) -> None:
-        self._listen: Listener | None = listen
-
-    def __call__(self, event: Event) -> None:
-        if self._listen is None:
-            return
-        try:
-            self._listen(event)
-        except Exception:  # noqa: BLE001 - whatever it is, the run goes on without a view
-            self._listen = None
 
 
 class _Spent:
@@ -186,15 +174,15 @@ def _is_of_run(path: Path, run_id: str | None) -> bool:
 
 
 def _new(
-    request: RunRequest, policy: Policy, interrupts: Interrupts, holder: Holder, tell: _Teller
-) -> Measuring:
+    request: RunRequest, policy: Policy, interrupts: Interrupts, holder: Holder, tell: Teller
+) -> BoxStage:
     spent = _Spent()
     with spent.on("discover"):
         prepared = prepare(request, policy, interrupts, holder.marker, tell)
     with spent.on("pack"):
-        pack = ensure_pack(prepared.manifest, prepared.plan, tell)
+        pack = ensure_pack(prepared.manifest, prepared.runs, tell)
     with spent.on("preconditions"):
-        resident = resident_bytes(prepared.manifest, prepared.plan)
+        resident = resident_bytes(prepared.manifest, prepared.runs)
         environment = surroundings.look(request, policy, resident, tell)
     environment = surroundings.with_rebuilt(environment, pack.rebuilt)
     environment = surroundings.with_unavailable(environment, prepared.survey.failed)
@@ -204,7 +192,7 @@ def _new(
     with interrupts.deferred():
         book = opening.begin(prepared, pack, environment, clock, threads, spent.ns)
         book.save()
-    engines = {p.engine: prepared.survey.engine(p.engine) for p in prepared.plan}
+    engines = {p.engine: prepared.survey.engine(p.engine) for p in prepared.runs}
     return _measuring(
         book, clock, engines, prepared.survey, pack, threads, interrupts, holder, tell, spent
     )
@@ -217,11 +205,12 @@ def _resumed(
     policy: Policy,
     interrupts: Interrupts,
     holder: Holder,
-    tell: _Teller,
-) -> Measuring:
+    tell: Teller,
+) -> BoxStage:
     spent = _Spent()
     manifest = manifest_of(request)
     plan = opening.planned_before(told, manifest)
+    runs = (*plan, *opening.box_before(told).plan)
     tell(Stage("discover", "Looking for engines"))
     with spent.on("discover"):
         survey = probe_all(request.virtual, policy, interrupts, holder.marker)
@@ -229,9 +218,9 @@ def _resumed(
     opening.require_engines(folder, told, request, policy, manifest, plan, survey)
     tell(PlanMade(plan, None))
     with spent.on("pack"):
-        pack = ensure_pack(manifest, plan, tell)
+        pack = ensure_pack(manifest, runs, tell)
     with spent.on("preconditions"):
-        environment = surroundings.look(request, policy, resident_bytes(manifest, plan), tell)
+        environment = surroundings.look(request, policy, resident_bytes(manifest, runs), tell)
     environment = surroundings.with_rebuilt(environment, pack.rebuilt)
     environment = surroundings.with_unavailable(environment, survey.failed)
     tell(Checked(environment))
@@ -259,11 +248,9 @@ def _measuring(
     threads: int,
     interrupts: Interrupts,
     holder: Holder,
-    tell: _Teller,
+    tell: Teller,
     spent: _Spent,
-) -> Measuring:
-    # As the computer is now: a run that is resumed may have met another system or driver.
-    machine = machine_facts()
+) -> BoxStage:
     jobs = JobMaker(
         manifest=book.manifest,
         policy=book.policy,
@@ -273,25 +260,29 @@ def _measuring(
         run_id=book.run_id,
         quick=book.request.quick,
         threads=threads,
-        host={name: machine.get(name) for name in _COMPILES_FOR},
+        # As the computer is now: a run that is resumed may have met another system or driver.
+        host=compiled.host_facts(machine_facts()),
         drivers=survey.details(),
     )
-    compiled.prune(jobs.cache_root, [jobs.cache_dir(p) for p in book.plan if p.skip is None])
+    runs = [p for p in (*book.plan, *book.box_plan) if p.skip is None]
+    compiled.prune(jobs.cache_root, [jobs.cache_dir(p) for p in runs])
     budget = book.request.time_budget_s
     # The budget is the whole command's: what came before has used some of it.
     used = sum(spent.ns.values())
     deadline = None if budget is None else clock.now_ns() + round(budget * NS) - used
-    return Measuring(
+    measuring = Measuring(
         book, jobs, clock, interrupts, holder.marker, tell, dict(pack.stamps), deadline
     )
+    return BoxStage(measuring, places(survey), survey.owner.keys())
 
 
-def _measure(run: Measuring, request: RunRequest, interrupts: Interrupts, tell: _Teller) -> Outcome:
-    """Run the attempts and save what came of them, whatever ends them.
+def _measure(box: BoxStage, request: RunRequest, interrupts: Interrupts, tell: Teller) -> Outcome:
+    """Run the attempts, and the box stage after them, and save what came of them, whatever ends
+    them.
 
-    Signals are deferred throughout: the loop looks for them itself wherever it waits.
+    Signals are deferred throughout: the loops look for them themselves wherever they wait.
     """
-    book = run.book
+    run, book = box.measuring, box.measuring.book
     interrupted = False
     with interrupts.deferred(), book.journal:
         try:
@@ -300,7 +291,8 @@ def _measure(run: Measuring, request: RunRequest, interrupts: Interrupts, tell: 
                 book.parts.begin()
                 try:
                     run.overhead()
-                    run.run()
+                    if run.run():
+                        box.run()
                 except KeyboardInterrupt:
                     interrupted = True
                 book.parts.notes["sleep_held_off"] = awake.state()
@@ -318,9 +310,16 @@ def _measure(run: Measuring, request: RunRequest, interrupts: Interrupts, tell: 
                 tell(Saved(book.folder.record, record.payload.complete))
                 raise _not_written(fault, book, complete=record.payload.complete) from fault
         tell(Saved(request.out or book.folder.record, record.payload.complete))
+    return Outcome(
+        record, book.folder.record, Interrupted.exit_code if interrupted else _code(book, record)
+    )
+
+
+def _code(book: Book, record: Record) -> int:
+    if book.request.box == "only":
+        return box_exit_code(record.payload)
     peaks = {p.workload for p in book.plan if p.kind == "peak" and p.tier == "peak"}
-    code = Interrupted.exit_code if interrupted else exit_code(record.payload, peaks)
-    return Outcome(record, book.folder.record, code)
+    return exit_code(record.payload, peaks)
 
 
 def _kept(fault: SetupError, book: Book) -> SetupError:

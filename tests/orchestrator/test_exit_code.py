@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from npumark.orchestrator.exit_code import exit_code
+from npumark.orchestrator.exit_code import box_exit_code, exit_code
 
 PEAK, NET = "peak", "net"
 
@@ -45,5 +45,54 @@ def entry(workload: str, status: str, *attempts: str) -> Any:
     ],
 )
 def test_exit_codes(scored: bool, entries: list[Any], code: int) -> None:
-    payload: Any = SimpleNamespace(entries=entries, score=object() if scored else None)
+    score = object() if scored else None
+    payload: Any = SimpleNamespace(entries=entries, score=score, box=None)
     assert exit_code(payload, {PEAK}) == code
+
+
+def role(tops: float | None, *attempts: str) -> Any:
+    runs = [
+        SimpleNamespace(status=s if s == "interrupted" else "ran", counts=s == "counts")
+        for s in attempts
+    ]
+    return SimpleNamespace(tops=tops, attempts=runs)
+
+
+GOOD, NONE = role(2.0, "counts"), role(None)
+
+
+def test_a_void_attempt_at_all_cards_is_one_that_crashed() -> None:
+    def code(*roles: Any) -> int:
+        box = SimpleNamespace(roles=roles)
+        payload: Any = SimpleNamespace(entries=[entry(PEAK, "ok", "ok")], score=object(), box=box)
+        return exit_code(payload, {PEAK})
+
+    assert code(GOOD, NONE) == 0
+    assert code(role(2.0, "interrupted", "counts")) == 0
+    assert code(role(2.0, "counts", "void")) == 1
+    assert code(role(None, "void")) == 1
+
+
+@pytest.mark.parametrize(
+    ("roles", "entries", "code"),
+    [
+        ([GOOD], [entry(PEAK, "ok", "ok")], 0),
+        ([GOOD], [], 0),
+        ([GOOD, NONE], [entry(PEAK, "ok", "ok")], 0),
+        ([role(2.0, "interrupted", "counts")], [], 0),
+        ([role(2.0, "void", "counts")], [], 1),
+        ([GOOD], [entry(PEAK, "ok", "ok", "crashed", "ok")], 1),
+        ([GOOD, role(None, "interrupted")], [], 1),
+        ([NONE], [entry(PEAK, "ok", "ok")], 3),
+        ([], [entry(PEAK, "ok", "ok")], 3),
+        ([role(None, "void", "void")], [], 4),
+        ([NONE], [entry(PEAK, "crashed", "crashed"), entry(PEAK, "ok", "ok")], 4),
+        ([NONE], [entry(PEAK, "gate_failed", "ok")], 4),
+        ([NONE], [entry(PEAK, "pack_error", "pack_error")], 5),
+    ],
+)
+def test_exit_codes_of_the_box_alone(roles: list[Any], entries: list[Any], code: int) -> None:
+    payload: Any = SimpleNamespace(
+        entries=entries, box=SimpleNamespace(roles=roles) if roles else None
+    )
+    assert box_exit_code(payload) == code
