@@ -23,6 +23,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "report": ("npumark.cli.report", "Show a record as a report."),
     "verify": ("npumark.cli.verify", "Recompute a record and name each difference."),
     "history": ("npumark.cli.history", "List the runs kept on this computer."),
+    "diagnose": (
+        "npumark.cli.diagnose",
+        "Probe what engines do when shared, batched, woken or worn.",
+    ),
     "pack": ("npumark.cli.pack", "List, check, make and remove the files that runs read."),
 }
 """Each command's module, which holds its Typer ``app``, and its line in the overview."""

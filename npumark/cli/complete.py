@@ -55,6 +55,13 @@ def ladders(incomplete: str) -> list[str]:
     return [name for name in LADDERS if name.startswith(incomplete)]
 
 
+def probes(incomplete: str) -> list[str]:
+    """Return the names that start with ``incomplete`` of the probes of a diagnostics run."""
+    from npumark.diagnose.registry import PROBES
+
+    return [probe.name for probe in PROBES if probe.name.startswith(incomplete)]
+
+
 def runs(incomplete: str) -> list[str]:
     """Return `last` and the ids of saved runs that start with ``incomplete``."""
     from npumark.errors import SetupError
