@@ -148,9 +148,8 @@ def _diagnose(request: DiagnoseRequest, *, as_json: bool) -> int:
 
 
 def _text(document: Document, path: Path) -> str:
-    lines = [
-        f"{target.engine} · {target.workload}: {finding.finding or finding.why}"
-        for target in document.payload.targets
-        for finding in target.findings
-    ]
-    return "\n".join((*lines, f"saved at {path}", ""))
+    from npumark.cli.report import known_names
+    from npumark.report.diagnose import render
+    from npumark.report.page import page_of
+
+    return render(document, page_of(sys.stdout), catalog=known_names(), where=path)

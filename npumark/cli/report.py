@@ -58,14 +58,15 @@ def show(record: Record, path: Path, *, as_json: bool) -> None:
         render(
             record,
             page_of(sys.stdout),
-            catalog=_catalog(),
+            catalog=known_names(),
             where=path,
             logs=logs if logs.is_dir() else None,
         )
     )
 
 
-def _catalog() -> Catalog:
+def known_names() -> Catalog:
+    """Return what the pack calls its workloads; nothing where it cannot be read."""
     from npumark.errors import NpumarkError
     from npumark.pack.manifest import load_manifest
     from npumark.report.catalog import Catalog, catalog_of
