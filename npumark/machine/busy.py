@@ -44,7 +44,7 @@ def busiest(
     taken = [
         Busy(p.pid, one_line(p.name), (p.cpu_s - known.get((p.pid, p.started), 0.0)) / seconds)
         for p in after
-        if p.pid != os.getpid()
+        if p.pid not in (0, os.getpid())  # 0 is what Windows calls its idle time
     ]
     taken.sort(key=lambda busy: (-busy.cpus, busy.pid))
     return tuple(busy for busy in taken[:most] if busy.cpus > 0)
