@@ -27,6 +27,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "npumark.cli.diagnose",
         "Probe what engines do when shared, batched, woken or worn.",
     ),
+    "doctor": ("npumark.cli.doctor", "Look for what would spoil a measurement, with its fix."),
     "pack": ("npumark.cli.pack", "List, check, make and remove the files that runs read."),
 }
 """Each command's module, which holds its Typer ``app``, and its line in the overview."""
