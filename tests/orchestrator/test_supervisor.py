@@ -23,7 +23,7 @@ from npumark.orchestrator.capture import LogDrain, ResultReader
 from npumark.orchestrator.interrupts import Interrupts
 from npumark.orchestrator.supervisor import Outcome, describe_exit, supervise, worker_command
 from npumark.policy import load_policy
-from npumark.worker.protocol import EngineInfo, Job, Result
+from npumark.worker.protocol import EngineInfo, Job, JobKind, Result
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="drives POSIX processes")
 
@@ -118,9 +118,13 @@ def test_what_is_no_result_is_called_so(body: str, why: str) -> None:
     assert out.result is None
 
 
-def test_success_without_a_measurement_is_no_result() -> None:
-    out = drive(f"answer({GOOD!r})", job=Job("measure", "nowhere:Engine"))
+@pytest.mark.parametrize(
+    ("kind", "lacks"), [("measure", "measurement"), ("window", "window"), ("diagnose", "probed")]
+)
+def test_success_without_what_was_asked_for_is_no_result(kind: JobKind, lacks: str) -> None:
+    out = drive(f"answer({GOOD!r})", job=Job(kind, "nowhere:Engine"))
     assert out.status == "no_result"
+    assert out.why == f"the result claims success without its {lacks}"
 
 
 def test_a_result_without_end_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
