@@ -19,6 +19,7 @@ from npumark.cli import output
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "run": ("npumark.cli.run", "Measure this computer and save a record."),
+    "box": ("npumark.cli.box", "Measure all cards of a role at once."),
     "engines": ("npumark.cli.engines", "List what can be measured here, and why the rest cannot."),
     "report": ("npumark.cli.report", "Show a record as a report."),
     "verify": ("npumark.cli.verify", "Recompute a record and name each difference."),

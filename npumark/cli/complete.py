@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 LADDERS = ("default",)
+ROLES = ("iGPU", "dGPU", "NPU")
 
 _DERIVED_VARIANTS = ("bf16",)
 """What engines compute from another variant's graph; the pack has no file of its own for it."""
@@ -48,6 +49,12 @@ def installed(incomplete: str) -> list[str]:
     except (SetupError, OSError):
         names = []  # where nothing can be read, that is the command's to report
     return [name for name in names if name.startswith(incomplete)]
+
+
+def roles(incomplete: str) -> list[str]:
+    """Return the roles whose cards can be summed that start with ``incomplete``, whatever its
+    letters' case."""
+    return [role for role in ROLES if role.lower().startswith(incomplete.lower())]
 
 
 def ladders(incomplete: str) -> list[str]:

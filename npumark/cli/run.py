@@ -97,6 +97,15 @@ def run(
         bool,
         typer.Option("--large-peak", help="Also run the large-batch peak on every GPU."),
     ] = False,
+    box: Annotated[
+        bool | None,
+        typer.Option(
+            "--box/--no-box",
+            help="Measure all cards of a role at once after everything else, or leave that out. "
+            "By default a whole run does, where a role has two or more cards.",
+            show_default=False,
+        ),
+    ] = None,
     time_budget: Annotated[
         float | None,
         typer.Option(
@@ -163,15 +172,15 @@ def run(
     An engine that is named and cannot be measured here is told and left out; the others run.
 
     Exit status: 0 measured; 1 measured, but an attempt crashed, timed out or ran on the wrong
-    device; 2 the request cannot be carried out; 3 nothing of what was asked for can be measured
-    here; 4 workers failed and left no score; 5 a file is not what it should be; 130 stopped,
-    what was measured is saved.
+    device, or one of all cards at once is void; 2 the request cannot be carried out; 3 nothing of
+    what was asked for can be measured here; 4 workers failed and left no score; 5 a file is not
+    what it should be; 130 stopped, what was measured is saved.
     """
     from npumark.orchestrator.request import RunRequest
 
     if skip_preconditions:
-        _refuse_with_skip("--strict", strict)
-        _refuse_with_skip("--wait-idle", wait_idle)
+        refuse_with_skip("--strict", strict)
+        refuse_with_skip("--wait-idle", wait_idle)
     request = RunRequest(
         quick=quick,
         engines=tuple(engine) if engine else None,
@@ -180,7 +189,8 @@ def run(
         all_variants=all_variants,
         ladder=_known_ladder(ladder),
         large_peak=large_peak,
-        time_budget_s=_known_budget(time_budget),
+        box="auto" if box is None else "on" if box else "off",
+        time_budget_s=known_budget(time_budget),
         include_known_crashes=include_known_crashes,
         include_emulated=include_emulated,
         wait_idle=wait_idle,
@@ -193,7 +203,12 @@ def run(
         virtual=virtual,
         argv=tuple(sys.argv[1:]),
     )
-    raise typer.Exit(_plan(request, json) if dry_run else _measure(request, json))
+    raise typer.Exit(carry_out(request, dry_run=dry_run, as_json=json))
+
+
+def carry_out(request: RunRequest, *, dry_run: bool, as_json: bool) -> int:
+    """Measure, or show what would be measured; return the exit status."""
+    return _plan(request, as_json) if dry_run else _measure(request, as_json)
 
 
 def _known_ladder(name: str | None) -> str | None:
@@ -205,7 +220,7 @@ def _known_ladder(name: str | None) -> str | None:
     )
 
 
-def _known_budget(seconds: float | None) -> float | None:
+def known_budget(seconds: float | None) -> float | None:
     """Return the budget; a number that is none (``nan``, ``inf``) passes Typer's own limit."""
     if seconds is None or 1.0 <= seconds <= _LONGEST_S:
         return seconds
@@ -215,7 +230,7 @@ def _known_budget(seconds: float | None) -> float | None:
     )
 
 
-def _refuse_with_skip(option: str, given: bool) -> None:
+def refuse_with_skip(option: str, given: bool) -> None:
     from npumark.errors import UsageError
 
     if given:
@@ -280,6 +295,13 @@ def _document(found: DryRun) -> dict[str, Any]:
             "attempts": list(found.estimate.attempts),
             "seconds": list(found.estimate.seconds),
             "pack_bytes": found.estimate.pack_bytes,
+        },
+        "box": {
+            "roles": [
+                {"role": c.role, "cards": [p.id for p in c.cards], "why": c.why}
+                for c in found.box.choices
+            ],
+            "seconds": list(found.box_s),
         },
         "idle_window_s": found.idle_window_s,
         "missing_bytes": found.missing_bytes,

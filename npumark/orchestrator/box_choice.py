@@ -6,7 +6,7 @@ configuration stands for a card, and whether a total exists, ``score.box`` says.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from npumark.errors import NothingToMeasure, UsageError
@@ -121,7 +121,7 @@ def choose(
         asked = _asked(role, devices, request)
         if not asked and (request.box_roles is None or role not in request.box_roles):
             continue
-        found.append(_choice(role, asked, able, owner, named=request.box_cards is not None))
+        found.append(_choice(role, asked, able, owner, request))
     return tuple(found)
 
 
@@ -140,18 +140,22 @@ def _choice(
     asked: Sequence[Processor],
     engines: Sequence[EngineInfo],
     owner: Mapping[str, str],
-    *,
-    named: bool,
+    request: RunRequest,
 ) -> RoleChoice:
     by_card = {p.id: frozenset(e.id for e in engines if owner[e.id] == p.id) for p in asked}
     cards = tuple(p for p in asked if by_card[p.id])
     reaching = frozenset(e for p in cards for e in by_card[p.id])
     unreached = [p.id for p in asked if not by_card[p.id]]
-    why = None
-    if named and unreached:
-        why = f"no engine here whose results may be published reaches {', '.join(unreached)}"
+    lacking = "no engine here whose results may be published reaches"
+    if request.engines is not None:
+        lacking = "no engine that was asked for, and whose results may be published, reaches"
+    missed = f"{lacking} {', '.join(unreached)}" if unreached else ""
+    why: str | None
+    if request.box_cards is not None and unreached:
+        why = missed
     elif len(cards) < 2:
-        why = f"nothing to sum: {_too_few(role, cards, unreached)}"
+        few = _too_few(role, cards, named=request.box_cards is not None)
+        why = f"nothing to sum: {few}" + f" ({missed})" * bool(missed)
     else:
         doubts = [
             f"which device {p.id} is cannot be told: {p.details['identity']}"
@@ -162,25 +166,21 @@ def _choice(
     return RoleChoice(role, cards, reaching, why)
 
 
-def _too_few(role: str, cards: Sequence[Processor], unreached: Collection[str]) -> str:
-    if cards:
-        found = f"only one {role}, {cards[0].id} ({cards[0].name}), can be measured"
-    else:
-        found = f"no {role} can be measured"
-    return f"{found} (no engine here reaches {', '.join(unreached)})" if unreached else found
+def _too_few(role: str, cards: Sequence[Processor], *, named: bool) -> str:
+    if not cards:
+        return f"no {role} can be measured here"
+    what = "was asked for" if named else "can be measured here"
+    return f"only one {role}, {cards[0].id} ({cards[0].name}), {what}"
 
 
-def require(choices: Sequence[RoleChoice]) -> None:
+def require(choices: Sequence[RoleChoice], processors: Sequence[Processor]) -> None:
     """Raise NothingToMeasure, with each reason, where no role can have a total."""
     if any(c.why is None for c in choices):
         return
-    if not choices:
-        raise NothingToMeasure(
-            f"nothing to sum: no role ({', '.join(ROLES)}) has two or more devices here",
-            "`npumark engines` lists the processors and the engines that reach them.",
-        )
+    there = [p.role for p in processors if p.role in ROLES and not p.details.get("emulated")]
+    few = " and ".join(f"only one {role}" for role in there) or f"no {', '.join(ROLES)}"
     raise NothingToMeasure(
-        "; ".join(c.why for c in choices if c.why),
+        "; ".join(c.why for c in choices if c.why) or f"nothing to sum: there is {few} here",
         "A box total needs two or more cards of one role that engines reach and can tell apart; "
         "`npumark engines` lists them.",
     )

@@ -70,7 +70,9 @@ def look_ahead(request: RunRequest, survey: Survey, manifest: Manifest, policy: 
     if request.box == "auto":
         return BoxAhead(choices)
     refused = [c for c in choices if c.why is not None]
-    box_choice.require(refused if refused and request.box_roles is not None else choices)
+    box_choice.require(
+        refused if refused and request.box_roles is not None else choices, survey.processors
+    )
     if request.box_from is None:
         return BoxAhead(choices)
     record = box_from.verified(request.box_from, manifest, policy)

@@ -33,6 +33,7 @@ def render_plan(found: DryRun, page: Page) -> str:
     )
     for tier, title in _TIERS.items():
         _tier(sheet, title, [p for p in active if p.tier == tier])
+    _box(sheet, found)
     skipped = [p for p in found.plan if p.skip is not None]
     if skipped:
         sheet.heading("Left out")
@@ -57,9 +58,25 @@ def _tier(sheet: Sheet, title: str, entries: Sequence[Planned]) -> None:
         sheet.facts(rows, indent=4)
 
 
+def _box(sheet: Sheet, found: DryRun) -> None:
+    if not found.box.choices:
+        return
+    sheet.heading("All cards at once")
+    rows: list[tuple[str, Sequence[Part]]] = [
+        (c.role, [", ".join(p.id for p in c.cards)] if c.why is None else [(c.why, WARN)])
+        for c in found.box.choices
+    ]
+    sheet.facts(rows, indent=2)
+    for solo in found.box.solo:
+        sheet.line(f"{solo.card}: {solo.engine} · {solo.workload} · {solo.variant}", indent=2)
+
+
 def _needs(found: DryRun) -> list[tuple[str, Sequence[Part]]]:
     low, high = found.estimate.attempts
-    soon, late = (s + found.idle_window_s for s in found.estimate.seconds)
+    soon, late = (
+        s + found.idle_window_s + box
+        for s, box in zip(found.estimate.seconds, found.box_s, strict=True)
+    )
     space: list[Part] = [f"{size(found.estimate.pack_bytes)} of pack files are read"]
     if found.missing_bytes > found.free_bytes:
         space.append((f"{size(found.missing_bytes)} to be made: more than is free", WARN))

@@ -1,0 +1,162 @@
+"""``npumark box``: measure all cards of a role at once, and save a record."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from npumark.cli import complete
+from npumark.cli.run import carry_out, known_budget, refuse_with_skip
+
+app = typer.Typer(rich_markup_mode=None, add_completion=False)
+
+
+@app.command()
+def box(
+    role: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--role",
+            metavar="ROLE",
+            help="Sum the cards of this role: iGPU, dGPU or NPU. May be repeated; without it, "
+            "every role with two or more cards.",
+            autocompletion=complete.roles,
+        ),
+    ] = None,
+    cards: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--cards",
+            metavar="IDS",
+            help="Sum these cards only: `dgpu-1,dgpu-3`, or `1,3` with one --role. May be "
+            "repeated.",
+        ),
+    ] = None,
+    from_: Annotated[
+        str | None,
+        typer.Option(
+            "--from",
+            metavar="RECORD",
+            help="Take what each card reaches alone from this record (a file, a run's id or "
+            "`last`) instead of measuring it first.",
+            autocompletion=complete.runs,
+        ),
+    ] = None,
+    engine: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--engine",
+            "-e",
+            metavar="ID",
+            help="Use this engine only, or all of a runtime or provider: `ort`, `ort-cuda`. May "
+            "be repeated.",
+            autocompletion=complete.engines,
+        ),
+    ] = None,
+    quick: Annotated[
+        bool,
+        typer.Option(
+            "--quick",
+            help="A first look: one short attempt of each card alone, one of all at once.",
+        ),
+    ] = False,
+    dry_run: Annotated[
+        bool,
+        typer.Option("--dry-run", help="Show the cards, the plan and the time it needs; stop."),
+    ] = False,
+    time_budget: Annotated[
+        float | None,
+        typer.Option(
+            "--time-budget",
+            metavar="SECONDS",
+            min=1.0,
+            help="Start no attempt that would end after this many seconds.",
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", metavar="FILE", help="Also write the record to this file."),
+    ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Let --out replace a file that exists.")
+    ] = False,
+    json: Annotated[
+        bool, typer.Option("--json", help="Write the record, as JSON, to standard output.")
+    ] = False,
+    wait_idle: Annotated[
+        bool, typer.Option("--wait-idle", help="Wait until the machine is idle, then measure.")
+    ] = False,
+    strict: Annotated[
+        bool,
+        typer.Option("--strict", help="Stop, rather than flag the run, if the machine is noisy."),
+    ] = False,
+    skip_preconditions: Annotated[
+        bool,
+        typer.Option("--skip-preconditions", help="Measure without looking (recorded)."),
+    ] = False,
+    manifest: Annotated[
+        Path | None,
+        typer.Option(
+            "--manifest", metavar="FILE", help="Use another pack's manifest; never comparable."
+        ),
+    ] = None,
+    virtual: Annotated[
+        Path | None,
+        typer.Option("--virtual", metavar="SCRIPT", hidden=True, help="Measure virtual engines."),
+    ] = None,
+) -> None:
+    """Measure all cards of a role at once, and what share of their solo peaks is left.
+
+    What each card reaches alone is measured first, or taken from another record (--from) where
+    that one recomputes and is of these very cards and engines. Then each card's best
+    configuration runs on all cards in one shared window, three times. The CPU is never summed.
+
+    Progress goes to standard error; the report (or, with --json, the record) to standard output.
+    The record is one like any other: `npumark history`, `report` and `verify` take it, and
+    `npumark run --resume` completes it where it was stopped.
+
+    Exit status: 0 every role has its total; 1 there is a total, but an attempt of all cards is
+    void, or one of a card alone crashed; 2 the request cannot be carried out; 3 nothing to sum:
+    no role has two cards that engines reach and can tell apart, or the time was up before; 4
+    there is no total because cards failed; 5 a file or the other record is not what it should be;
+    130 stopped, what was measured is saved.
+    """
+    from npumark.orchestrator.box_choice import role_named
+    from npumark.orchestrator.request import RunRequest
+    from npumark.record.history import locate
+
+    if skip_preconditions:
+        refuse_with_skip("--strict", strict)
+        refuse_with_skip("--wait-idle", wait_idle)
+    request = RunRequest(
+        quick=quick,
+        engines=tuple(engine) if engine else None,
+        box="only",
+        box_roles=tuple(dict.fromkeys(map(role_named, role))) if role else None,
+        box_cards=_listed(cards),
+        box_from=locate(from_) if from_ is not None else None,
+        time_budget_s=known_budget(time_budget),
+        wait_idle=wait_idle,
+        strict=strict,
+        skip_preconditions=skip_preconditions,
+        out=out,
+        force=force,
+        manifest=manifest,
+        virtual=virtual,
+        argv=tuple(sys.argv[1:]),
+    )
+    raise typer.Exit(carry_out(request, dry_run=dry_run, as_json=json))
+
+
+def _listed(words: list[str] | None) -> tuple[str, ...] | None:
+    """Return the cards that were named, whatever separates them. Raises a usage error where an
+    option names none."""
+    if not words:
+        return None
+    names = [name for word in words for name in word.replace(",", " ").split()]
+    if not names:
+        raise typer.BadParameter("it names no card", param_hint="--cards")
+    return tuple(names)
