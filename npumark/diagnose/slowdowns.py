@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+from npumark.policy import DiagnoseRules
 
 _Readings = Sequence[Mapping[str, Any]]
 
 _NOT_SLOWING = {"clocks set by an application", "clocks set for the display"}
 """What NVML names as a reason for a clock, and what holds it from the start."""
+
+_COOL = "let the machine cool better: dust, fans, a hard surface, a cooler room"
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,33 +25,84 @@ class Slowdowns:
     advice: str
 
 
-def slowdowns(during: _Readings) -> Slowdowns:
-    """Return what readings, in order of time, tell of heat, quotas and power limits."""
-    hot, quota = _moved(during, "thermal_core", "thermal_package"), _moved(during, "nr_throttled")
-    reasons, limit = _reasons(during), _lowest_limit(during)
-    told, advice = [], ""
-    if quota:
-        told.append(f"the quota of its control group stopped it {_times(quota)}")
-        advice = "raise the CPU quota of the container it runs in"
-    if reasons:
-        told += [f"{card} was held down by {why}" for card, why in reasons]
-        advice = "look after the card's cooling and power limit"
-    if hot:
-        told.insert(0, f"the processor lowered its clock because of heat {_times(hot)}")
-    if limit is not None and limit < 100:
-        told.insert(0, f"the system held the processor's speed at {limit} %")
-    if hot or (limit is not None and limit < 100):
-        advice = "let the machine cool better: dust, fans, a hard surface, a cooler room"
-    if told:
-        return Slowdowns(", ".join(told), advice)
-    if hot is None and limit is None and not _asked(during):
+def slowdowns(during: _Readings, own_cpus: float | None, rules: DiagnoseRules) -> Slowdowns:
+    """Return what readings, in order of time, tell of heat, other programs, quotas and power
+    limits. ``own_cpus`` is how many CPUs the worker itself kept busy meanwhile, null unknown."""
+    hot = _moved(during, "thermal_core", "thermal_package")
+    causes = [
+        cause
+        for cause in (
+            _heat(hot),
+            _speed_limit(_lowest_limit(during)),
+            *_taken(during, own_cpus, rules),
+            _quota(_moved(during, "nr_throttled")),
+            _cards(_reasons(during)),
+        )
+        if cause is not None
+    ]
+    if causes:
+        return Slowdowns(", ".join(c.said for c in causes), causes[0].advice)
+    if hot is None and _lowest_limit(during) is None and not _asked(during):
         return Slowdowns(
             f"nothing here says whether heat slowed it{_untold(during)}",
-            "look for heat and other programs yourself: this system does not tell",
+            "look for heat yourself: this system does not tell",
         )
     return Slowdowns(
-        "no sensor told of heat, quotas or power limits", "look for other programs that took over"
+        "no sensor told of heat, quotas or power limits", "run it again: nothing here explains it"
     )
+
+
+def _heat(count: int | None) -> Slowdowns | None:
+    said = f"the processor lowered its clock because of heat {_times(count or 0)}"
+    return Slowdowns(said, _COOL) if count else None
+
+
+def _speed_limit(percent: int | None) -> Slowdowns | None:
+    if percent is None or percent >= 100:
+        return None
+    return Slowdowns(f"the system held the processor's speed at {percent} %", _COOL)
+
+
+def _quota(count: int | None) -> Slowdowns | None:
+    if not count:
+        return None
+    return Slowdowns(
+        f"the quota of its control group stopped it {_times(count)}",
+        "raise the CPU quota of the container it runs in",
+    )
+
+
+def _cards(reasons: Sequence[tuple[str, str]]) -> Slowdowns | None:
+    if not reasons:
+        return None
+    return Slowdowns(
+        ", ".join(f"{card} was held down by {why}" for card, why in reasons),
+        "look after the card's cooling and power limit",
+    )
+
+
+def _taken(
+    during: _Readings, own_cpus: float | None, rules: DiagnoseRules
+) -> Iterator[Slowdowns | None]:
+    """Yield what share of the machine's CPU time others had, where it is notable: other programs,
+    and a hypervisor's other guests."""
+    counted = [(r["at_ns"], r["cpu_s"]) for r in during if r.get("cpu_s")]
+    if len(counted) < 2:
+        return
+    (begin, first), (end, last) = counted[0], counted[-1]
+    busy, idle = last["busy"] - first["busy"], last["idle"] - first["idle"]
+    whole = busy + idle
+    if whole <= 0 or end <= begin:
+        return
+    stolen = (last["steal"] or 0.0) - (first["steal"] or 0.0)
+    if own_cpus is not None:
+        others = (busy - stolen - own_cpus * (end - begin) / 1e9) / whole
+        if others >= rules.notable:
+            said = f"other programs took {100 * others:.0f} % of the CPU time"
+            yield Slowdowns(said, "end what else runs, or measure when it does not")
+    if stolen / whole >= rules.notable:
+        said = f"the hypervisor gave {100 * stolen / whole:.0f} % of the CPU time to others"
+        yield Slowdowns(said, "give the virtual machine CPUs of its own")
 
 
 def _moved(during: _Readings, *names: str) -> int | None:

@@ -65,7 +65,7 @@ def finding(
             f"pace of the first {window} ÷ probe_ips",
         ),
     )
-    slowed = slowdowns(during)
+    slowed = slowdowns(during, _own_cpus(step.facts), rules)
     said = _said(pace, slowest, len(pace) * width, slowed, rules)
     advice = _advice(target, pace, slowest, slowed, rules)
     return Finding("ok", None, columns, rows, "ips", ratios, said, advice)
@@ -88,6 +88,12 @@ def paces(calls: Samples, window_s: float) -> list[float]:
     edges = np.arange(0, int(instants[-1]) + 1, width)
     at_edges = np.interp(edges, instants, counted)
     return [float(n) / window_s for n in np.diff(at_edges)]
+
+
+def _own_cpus(facts: Mapping[str, Any]) -> float | None:
+    """Return how many CPUs the worker kept busy, null where it does not say."""
+    spent, lasted = facts.get("loop_cpu_ns"), facts.get("loop_ns")
+    return spent / lasted if spent is not None and lasted else None
 
 
 def _during(

@@ -1,4 +1,4 @@
-"""What the processor says of itself while it works: clocks, temperature, throttling.
+"""What the processor says of itself while it works: clocks, temperature, throttling, busy time.
 
 Cheap enough to be read every few seconds beside a measurement: files and counters, on macOS one
 short command. What a system does not tell is null, with the reason in ``why``.
@@ -6,6 +6,7 @@ short command. What a system does not tell is null, with the reason in ``why``.
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 from npumark.machine import cpu_limits, power, sensors
@@ -18,15 +19,23 @@ _DRIVERS = {"coretemp", "k10temp", "zenpower", "cpu_thermal"}
 
 def reading(host: Host = THIS) -> dict[str, Any]:
     """Return ``cpu_khz`` (``{"min", "max"}`` over the clock domains, now), ``hottest_celsius``
-    (of the thermal zones and the processor's own sensors), ``throttling`` (counters so far, see
-    cpu_limits) and ``why``: for each of the first two that is null, why.
+    (of the thermal zones and the processor's own sensors), ``cpu_s`` (the whole machine's CPU
+    seconds since boot, ``{"busy", "idle", "steal"}``), ``throttling`` (counters so far, see
+    cpu_limits) and ``why``: for each of the first three that is null, why.
 
     macOS tells no temperature but how far it holds the clocks down: ``speed_limit_percent``.
     """
     clocks, thermal = power.clocks(host), sensors.thermal(host)
     khz = clocks.value["current_khz"] if clocks.value else None
-    told: dict[str, Any] = {"cpu_khz": khz, "throttling": cpu_limits.throttling(host)}
+    times = sensors.cpu_times(host)
+    told: dict[str, Any] = {
+        "cpu_khz": khz,
+        "cpu_s": None if times is None else asdict(times),
+        "throttling": cpu_limits.throttling(host),
+    }
     why = {} if khz else {"cpu_khz": clocks.why or "no clock domain tells its clock"}
+    if times is None:
+        why["cpu_s"] = "the system keeps no CPU time counters"
     celsius = list(_cpu_celsius(host))
     if isinstance(thermal.value, list):
         celsius += [zone["celsius"] for zone in thermal.value]

@@ -82,7 +82,7 @@ class SensorLog:
             gpus = gpu_sensors.readings(self._host)
         except Exception as fault:  # noqa: BLE001 - a sensor's oddity may not end a probe
             said = f"reading it failed: {type(fault).__name__}: {fault}"
-            unread = {"cpu_khz": said, "hottest_celsius": said}
+            unread = dict.fromkeys(("cpu_khz", "hottest_celsius", "cpu_s"), said)
             told, gpus = {**dict.fromkeys(unread), "throttling": {}, "why": unread}, []
         if self._cards is not None:
             fresh_ns = round(_FRESH_PERIODS * self._period_s * 1e9)

@@ -8,11 +8,11 @@ from npumark.diagnose.document import Diagnostics, Document, ProbeFinding, Targe
 from npumark.diagnose.registry import PROBES
 from npumark.machine.preconditions import violations
 from npumark.report.catalog import Catalog
-from npumark.report.diagnose_table import table
+from npumark.report.diagnose_table import latency, table
 from npumark.report.page import Page
 from npumark.report.processors import processor_name
 from npumark.report.sheet import BAD, DIM, STRONG, WARN, Part, Sheet
-from npumark.report.words import count, duration, figure
+from npumark.report.words import count, figure
 
 
 def render(
@@ -77,7 +77,7 @@ def _target(sheet: Sheet, run: Diagnostics, target: TargetFields, catalog: Catal
     else:
         alone: list[Part] = [(f"{figure(target.probe_ips)} inf/s", STRONG)]
         if target.latency_ns is not None:
-            alone.append(f"median {duration(target.latency_ns.median / 1e9)}")
+            alone.append(f"median {latency(target.latency_ns.median)}")
         sheet.parts([*alone, ("one call at a time, which the probes compare with", DIM)], indent=2)
     sheet.say(f"{_chosen(target)}.", indent=2, hang=2, style=DIM)
     for candidate in target.candidates:

@@ -8,7 +8,7 @@ from npumark.diagnose.document import Cell, ProbeFinding
 from npumark.report.charts import bar
 from npumark.report.page import Page, width_of
 from npumark.report.sheet import Column, Row, Sheet
-from npumark.report.words import DASH, duration, figure, percent, size
+from npumark.report.words import DASH, figure, percent, size
 
 _MOST_ROWS = 12
 _WIDEST_BAR, _NARROWEST_BAR = 24, 6
@@ -60,7 +60,7 @@ def cell_text(key: str, value: Cell) -> str:
     if isinstance(value, str):
         return value
     if key.endswith("_ns"):
-        return duration(value / 1e9)
+        return latency(value)
     if key.endswith("_share"):
         return percent(value)
     if key == "ratio" or key.endswith("_ratio"):
@@ -70,6 +70,14 @@ def cell_text(key: str, value: Cell) -> str:
     if key.endswith("_celsius"):
         return f"{value:.0f} °C"
     return figure(value) if isinstance(value, float) else f"{value}"
+
+
+def latency(ns: float) -> str:
+    """Return the length of a call to three digits: ``412 µs``, ``73.1 ms``, ``1.20 s``."""
+    for unit, scale in (("µs", 1e3), ("ms", 1e6)):
+        if ns < 999.5 * scale:
+            return f"{figure(ns / scale)} {unit}"
+    return f"{figure(ns / 1e9)} s"
 
 
 def _shown(rows: Sequence[_Drawn]) -> tuple[list[_Drawn], str | None]:

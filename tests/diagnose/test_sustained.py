@@ -213,6 +213,44 @@ def test_it_says_no_more_than_the_sensors_told(readings: list[Any], said: str) -
     assert (find(calls_at(100, 100, 100), readings).finding or "").endswith(f"; {said}.")
 
 
+def busy(at_s: float, others: float, steal: float = 0.0) -> dict[str, Any]:
+    """Two CPUs, on one of which the worker computes; of the other's time ``others`` and
+    ``steal`` are taken."""
+    taken = at_s * (1 + others + steal)
+    return reading(at_s, cpu_s={"busy": taken, "idle": 2 * at_s - taken, "steal": at_s * steal})
+
+
+OWN = {"loop_ns": 6 * S, "loop_cpu_ns": 6 * S}
+
+
+@pytest.mark.parametrize(
+    ("others", "steal", "facts", "said"),
+    [
+        pytest.param(0.5, 0, OWN, "other programs took 25 % of the CPU time", id="others"),
+        pytest.param(0.09, 0, OWN, "nothing here says whether heat", id="not notable"),
+        pytest.param(0.5, 0, {}, "nothing here says whether heat", id="own time unknown"),
+        pytest.param(
+            0, 0.2, {}, "the hypervisor gave 10 % of the CPU time to others", id="a hypervisor"
+        ),
+        pytest.param(
+            0.5,
+            0.2,
+            OWN,
+            "other programs took 25 % of the CPU time, the hypervisor gave 10 % of the CPU time",
+            id="both",
+        ),
+    ],
+)
+def test_cpu_time_that_others_took_is_told_apart_from_its_own(
+    others: float, steal: float, facts: dict[str, Any], said: str
+) -> None:
+    found = find(
+        calls_at(100, 90, 80), [busy(1, others, steal), busy(5, others, steal)], facts=facts
+    )
+    assert said in (found.finding or "")
+    assert ("end what else runs" in (found.advice or "")) == ("programs" in said)
+
+
 def test_a_cards_reasons_are_counted_for_its_own_work_alone() -> None:
     cap = ["power cap"]
     held = [

@@ -27,13 +27,16 @@ def test_clocks_temperatures_and_counters_are_read_together(fake: Any) -> None:
     assert told["cpu_khz"] == {"min": 1_200_000, "max": 3_900_000}
     assert told["hottest_celsius"] == 83.25  # the processor's own, not the disk's
     assert told["throttling"]["thermal_core"] == 12
+    assert told["cpu_s"] == {"busy": 0.0, "idle": 0.0, "steal": 0.0}
     assert told["why"] == {}
 
 
 def test_what_no_sensor_tells_is_null_with_its_reason(fake: Any) -> None:
+    fake.host.path("/proc/stat").unlink()
     told = cpu_sensors.reading(fake.host)
-    assert (told["cpu_khz"], told["hottest_celsius"]) == (None, None)
+    assert (told["cpu_khz"], told["hottest_celsius"], told["cpu_s"]) == (None, None, None)
     assert told["why"] == {
+        "cpu_s": "the system keeps no CPU time counters",
         "cpu_khz": "this system exposes no processor clocks",
         "hottest_celsius": "this system exposes no thermal zone",
     }

@@ -29,6 +29,8 @@ def test_calls_follow_each_other_for_as_long_as_asked(tiny: Any, tmp_path: Path)
     # A call takes 1 ms, and the last one begins before the time is over.
     assert len(calls) == result.probed.facts["calls"] == 2000
     assert (calls[1:, 0] >= calls[:-1, 1]).all()
+    assert int(calls[-1, 1] - calls[0, 0]) == result.probed.facts["loop_ns"]
+    assert result.probed.facts["loop_cpu_ns"] > 0
     assert int(calls[-1, 1] - calls[0, 0]) >= 2e9 > int(calls[-1, 0] - calls[0, 0])
 
 

@@ -46,9 +46,11 @@ def run(stage: Stage) -> Probed:
     step, buffers, outputs = session.step(), session.inputs(), session.outputs()
     warm = warm_up(step, buffers, outputs, stage.samples, stage.timing, clock)
     per_row = calls_per_row(seconds, warm.fastest_ns)
+    spent_ns = time.process_time_ns()
     rows = call_for(
         step, buffers, outputs, stage.samples, seconds=seconds, per_row=per_row, clock=clock
     )
+    spent_ns = time.process_time_ns() - spent_ns
     kept = rows if per_row > 1 else rows[:, :2]
     return Probed(
         {"calls": stage.save("calls", kept)},
@@ -56,6 +58,8 @@ def run(stage: Stage) -> Probed:
             "load_ns": loaded - began,
             "first_call_ns": warm.first_call_ns,
             "warm_up_steady": warm.steady,
+            "loop_ns": int(rows[-1, 1] - rows[0, 0]),
+            "loop_cpu_ns": spent_ns,
             "calls": len(rows) * per_row,
             "calls_per_row": per_row,
         },
