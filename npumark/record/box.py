@@ -7,9 +7,9 @@ follow from those by ``score.box`` and by nothing else. A card is named by its p
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from npumark.worker.protocol import Status
 
@@ -17,6 +17,14 @@ Nanoseconds = Annotated[int, Field(ge=0, le=2**53 - 1)]
 Offset = Annotated[int, Field(ge=-(2**53 - 1), le=2**53 - 1)]
 Count = Annotated[int, Field(ge=0, le=2**53 - 1)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
+
+
+def _pair(told: Any) -> Any:
+    """Return a JSON array as the tuple that it stands for; a strict reading takes no other."""
+    return tuple(told) if isinstance(told, list) else told
+
+
+Cut = Annotated[tuple[Offset, Offset], BeforeValidator(_pair)]
 
 BoxRoleName = Literal["iGPU", "dGPU", "NPU"]
 
@@ -41,7 +49,7 @@ class BoxWindow(_Model):
 
     late_ns: Offset
     inside: Count
-    straddling: list[tuple[Offset, Offset]]
+    straddling: list[Cut]
     calls: Count
     check: BoxCheck
     load_ns: Nanoseconds
