@@ -159,13 +159,14 @@ def _cards(
     processors: Mapping[str, Processor],
     slow: float,
 ) -> list[BoxCard]:
-    ran = {s.card: [r.tops for a in counted for r in a.cards if r.card == s.card] for s in solos}
-    alone: dict[str, float | None] = {s.card: s.tops for s in solos}
-    in_box = {
-        card: stats.median([t for t in tops if t is not None]) if any(tops) else None
-        for card, tops in ran.items()
-    }
+    ran: dict[str, list[float]] = {s.card: [] for s in solos}
+    for run in (r for a in counted for r in a.cards):
+        if run.card in ran and run.tops is not None:
+            ran[run.card].append(run.tops)
     names = {s.card: processors[s.card].name for s in solos}
+    in_box = {card: stats.median(tops) if tops else None for card, tops in ran.items()}
+    slow_alone = _slow({s.card: s.tops for s in solos}, names, slow)
+    slow_in_box = _slow(in_box, names, slow)
     return [
         BoxCard(
             card=s.card,
@@ -174,8 +175,8 @@ def _cards(
             solo=s,
             in_box_tops=in_box[s.card],
             of_solo=_ratio(in_box[s.card], s.tops),
-            slow_alone=_slow(s.card, alone, names, slow),
-            slow_in_box=_slow(s.card, in_box, names, slow),
+            slow_alone=slow_alone[s.card],
+            slow_in_box=slow_in_box[s.card],
         )
         for s in solos
     ]
@@ -186,12 +187,15 @@ def _ratio(part: float | None, whole: float | None) -> float | None:
 
 
 def _slow(
-    card: str, tops: Mapping[str, float | None], names: Mapping[str, str], share: float
-) -> bool | None:
-    """Whether a card lies under ``share`` of the median of its identical cards, itself included."""
-    like = [tops[other] for other in tops if names[other] == names[card]]
-    known = [t for t in like if t is not None]
-    own = tops[card]
-    if len(like) < 2 or len(known) < len(like) or own is None:
-        return None
-    return own < share * stats.median(known)
+    tops: Mapping[str, float | None], names: Mapping[str, str], share: float
+) -> dict[str, bool | None]:
+    """Return whether each card lies under ``share`` of the median of its identical cards, itself
+    included; null where it has none, or where a figure among them is missing."""
+    found: dict[str, bool | None] = dict.fromkeys(tops)
+    for name in set(names.values()):
+        like = [card for card in tops if names[card] == name]
+        known = {card: own for card in like if (own := tops[card]) is not None}
+        if len(like) > 1 and len(known) == len(like):
+            bound = share * stats.median(list(known.values()))
+            found |= {card: own < bound for card, own in known.items()}
+    return found
