@@ -259,7 +259,7 @@ SCENES = (
         "The second card dies in the window",
         lambda cores: [
             card(1, cores[0]),
-            card(2, cores[1], ROUNDS, {"do": "abort", "call": 1000, **IN_WINDOW}),
+            card(2, cores[1], ROUNDS, {"do": "abort", "after_s": 2.0, **IN_WINDOW}),
         ],
         judge_crash,
         quick=True,

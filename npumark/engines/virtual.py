@@ -154,6 +154,7 @@ class VirtualSession(Session):
         self._card, self._request, self._attempt = card, request, attempt
         self.fake_clock = script.fake_clock
         self._faults = {f.call: f for f in faults if f.call and f.do in (*DEATHS, *REFUSALS)}
+        self._due = [f for f in faults if f.after_s is not None and f.do in (*DEATHS, *REFUSALS)]
         self._lies = [f for f in faults if f.do not in (*DEATHS, *REFUSALS)]
         self._inputs = tuple(np.zeros(s.shape, s.dtype) for s in request.inputs)
         extra = 1 if any(f.do == "wrong_shape" for f in self._lies) else 0
@@ -168,6 +169,7 @@ class VirtualSession(Session):
         self._base = factor * card.latency_ns(request.workload_id, request.encoding)
         self._base *= max(0.01, 1 + card.attempt_noise * self._gauss(0, 1))
         self._now = 0
+        self._loaded_ns = self.clock_ns()
         self._idled_ms = 0.0
         self._calls = 0
         self._known: dict[bytes, int] = {}
@@ -227,6 +229,9 @@ class VirtualSession(Session):
         self._calls += 1
         if self._calls in self._faults:
             misbehave(self._faults[self._calls])
+        for fault in self._due:
+            if self.clock_ns() - self._loaded_ns >= (fault.after_s or 0.0) * 1e9:
+                misbehave(fault)
         if self._work is not None:
             self._work()
         else:

@@ -19,7 +19,8 @@ from npumark.errors import Unsupported, WrongDevice
 def at_load(faults: Sequence[Fault], when: str | None) -> None:
     """Do what is to happen at a load that does ``when`` (see Fault)."""
     for fault in faults:
-        if fault.call is None and fault.when == when and fault.do in (*DEATHS, *REFUSALS):
+        at_a_call = fault.call is not None or fault.after_s is not None
+        if not at_a_call and fault.when == when and fault.do in (*DEATHS, *REFUSALS):
             misbehave(fault)
 
 

@@ -32,10 +32,10 @@ more rounds than their twins are slow cards.
 Patterns are ``workload/variant`` in fnmatch style; the first that matches holds. Deaths
 (``abort``, ``segfault``, ``kill``, ``exit`` with ``code``, ``hang``, ``half_json``, ``garbage``),
 ``stderr_flood`` with ``bytes`` and refusals (``unsupported``, ``wrong_device``, ``raise``,
-``out_of_memory``) happen at load, or at call number ``call``; with ``when`` they happen only
-while a model is compiled (``compile``), loaded by a process that did not compile it (``reload``),
-or by sessions that take several inputs per call (``batch``). Loads that prepare an entry count as
-attempts -1, -2 …. Wrong answers are ``nan``, ``nan_one``, ``inf``, ``zeros``, ``memoised``,
+``out_of_memory``) happen at load, at call number ``call``, or at the first call that begins
+``after_s`` seconds after the load or later; with ``when`` they happen only while a model is
+compiled (``compile``), loaded by a process that did not compile it (``reload``), or by sessions
+that take several inputs per call (``batch``). Loads that prepare an entry count as attempts -1, -2 …. Wrong answers are ``nan``, ``nan_one``, ``inf``, ``zeros``, ``memoised``,
 ``memoised_when_timed``, ``scale`` with ``factor``, ``noise`` with ``snr_db``, ``roll``,
 ``fp16_clip`` with ``gain``, ``wrong_shape`` and ``jitter`` (answers differ from call to call in
 their last bits).
@@ -73,7 +73,8 @@ WRONG_ANSWERS = (
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One misbehaviour; ``attempts`` null means every one, ``call`` null means at load.
+    """One misbehaviour; ``attempts`` null means every one, ``call`` and ``after_s`` null mean at
+    load.
 
     ``when`` limits it to sessions that ``compile`` a model or ``reload`` one, or that take a
     ``batch``; null, to none of them.
@@ -84,6 +85,7 @@ class Fault:
     variant: str = "*"
     attempts: list[int] | None = None
     call: int | None = None
+    after_s: float | None = None
     when: str | None = None
     code: int = 0
     bytes: int = 1 << 20

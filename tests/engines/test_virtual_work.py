@@ -18,7 +18,7 @@ from npumark.engines.base import LoadRequest
 from npumark.engines.virtual import Virtual, VirtualSession
 from npumark.engines.virtual_script import read_script
 from npumark.engines.virtual_work import Work, read_work
-from npumark.errors import EngineError
+from npumark.errors import EngineError, Unsupported
 from npumark.pack.manifest import TensorSpec
 
 linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="binds threads on Linux")
@@ -148,3 +148,19 @@ def test_work_on_a_fake_clock_is_refused(tmp_path: Path) -> None:
 def test_work_that_is_none_is_refused(work: dict[str, Any]) -> None:
     with pytest.raises(ValueError):
         read_work(work)
+
+
+def test_a_fault_waits_for_its_time_and_comes_at_the_next_call(tmp_path: Path) -> None:
+    path = tmp_path / "script.json"
+    fault = {"do": "unsupported", "after_s": 0.0025}
+    card = {"id": "virtual-dgpu", "latency_us": {"*/*": 1000}, "faults": [fault]}
+    path.write_text(json.dumps({"engines": [card]}))
+    session = load(path)
+    session.learn([(np.ones((2, 3), "f4"),)], [np.ones((1, 2, 3), "f4")])
+    session.inputs()[0][...] = 1
+    call = session.step()
+    for _ in range(3):
+        call()
+    with pytest.raises(Unsupported):
+        call()
+    assert session.clock_ns() == 3_000_000
