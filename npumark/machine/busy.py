@@ -34,7 +34,7 @@ def processes(host: Host = THIS) -> tuple[Running, ...]:
 
 
 def busiest(
-    before: tuple[Running, ...], after: tuple[Running, ...], seconds: float, most: int = 5
+    before: tuple[Running, ...], after: tuple[Running, ...], seconds: float, most: int = 8
 ) -> tuple[Busy, ...]:
     """Return the processes that took the most CPU time between two looks ``seconds`` apart, this
     one left out. One that began meanwhile counts from its beginning."""
