@@ -35,7 +35,8 @@ Patterns are ``workload/variant`` in fnmatch style; the first that matches holds
 ``out_of_memory``) happen at load, at call number ``call``, or at the first call that begins
 ``after_s`` seconds after the load or later; with ``when`` they happen only while a model is
 compiled (``compile``), loaded by a process that did not compile it (``reload``), or by sessions
-that take several inputs per call (``batch``). Loads that prepare an entry count as attempts -1, -2 …. Wrong answers are ``nan``, ``nan_one``, ``inf``, ``zeros``, ``memoised``,
+that take several inputs per call (``batch``). Loads that prepare an entry count as attempts -1, -2
+…. Wrong answers are ``nan``, ``nan_one``, ``inf``, ``zeros``, ``memoised``,
 ``memoised_when_timed``, ``scale`` with ``factor``, ``noise`` with ``snr_db``, ``roll``,
 ``fp16_clip`` with ``gain``, ``wrong_shape`` and ``jitter`` (answers differ from call to call in
 their last bits).
