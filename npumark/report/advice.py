@@ -43,8 +43,8 @@ NOT_COMPARABLE: dict[str, Advice] = {
         "Measure again in one go.",
     ),
     "selection": Advice(
-        "Only some engines, workloads or encodings were asked for.",
-        "Run without --engine, --workload and --variant.",
+        "Only some engines, workloads or encodings were asked for, or the cards of a box alone.",
+        "`npumark run` without --engine, --workload and --variant measures everything.",
     ),
     "virtual": Advice("A virtual engine took part; its figures are made up for tests."),
     "emulated": Advice(
