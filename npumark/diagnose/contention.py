@@ -100,6 +100,11 @@ def _said(kept: Mapping[str, float]) -> str:
 def _advice(target: Target, kept: Mapping[str, float], rules: DiagnoseRules) -> str:
     worst = min(kept.values())
     starved = "cpu" in kept and "memory" in kept and kept["memory"] < kept["cpu"] - rules.notable
+    if max(kept.values()) > 1 + rules.notable:
+        return (
+            "It was faster beside a load than alone, so something else moved these figures: run it "
+            "again on a quiet machine."
+        )
     if worst >= 1 - rules.notable:
         return "Other programs hardly reach it: it can run beside a busy machine."
     if target.role != "CPU":

@@ -72,6 +72,7 @@ def test_rates_and_latencies_are_told_beside_each_other() -> None:
         pytest.param(CPU, 20, 20, "Its pace is that of the CPU time it gets", id="CPU time"),
         pytest.param(CPU, 20, 40, "It needs the memory for itself", id="memory"),
         pytest.param(NPU, 10, 10.2, "Other programs hardly reach it", id="untouched"),
+        pytest.param(CPU, 10, 9, "It was faster beside a load than alone", id="not quiet"),
         pytest.param(NPU, 20, 20, "The NPU waits for CPU time, to be fed", id="not fed"),
         pytest.param(NPU, 10, 20, "The NPU waits for memory bandwidth", id="shared memory"),
     ],

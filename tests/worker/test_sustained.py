@@ -69,7 +69,11 @@ def test_rows_beyond_the_expected_number_are_kept_too(monkeypatch: pytest.Monkey
     now = [0]
 
     def step() -> None:
-        now[0] += 100
+        now[0] += 99
+
+    def clock() -> int:
+        now[0] += 1
+        return now[0] - 1
 
     buffer = np.zeros(2, np.float32)
     rows = call_for(
@@ -79,8 +83,10 @@ def test_rows_beyond_the_expected_number_are_kept_too(monkeypatch: pytest.Monkey
         [(np.ones(2, np.float32),), (np.full(2, 3, np.float32),)],
         seconds=2e-6,
         per_row=1,
-        clock=lambda: now[0],
+        clock=clock,
     )
     assert len(rows) == 20  # of 8 expected
-    assert rows[:, 1].tolist() == [100 * (i + 1) for i in range(20)]
+    assert set(rows[:, 1] - rows[:, 0]) == {100}  # no allocation between two blocks is in a call
+    assert (rows[1:, 0] > rows[:-1, 1]).all()
+    assert rows[-1, 1] - rows[0, 0] >= 2000 > rows[-2, 1] - rows[0, 0]
     assert buffer.tolist() == [3, 3]  # each call had the next input

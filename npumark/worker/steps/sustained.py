@@ -93,14 +93,14 @@ def call_for(
     require_arrays(outputs)
     read, cycle, limit = READ, len(feeds), round(seconds * 1e9)
     blocks: list[npt.NDArray[np.int64]] = []
-    count, done = 0, False
+    count, first, done = 0, 0, False
     with gc_off(), plain_outputs(outputs):
-        first = clock()
         while not done:
             block = np.full((ROWS, 3), per_row, dtype=np.int64)
             used = ROWS
+            begin = clock()
+            first = first if blocks else begin
             for row in range(ROWS):
-                begin = clock()
                 for call in range(count, count + per_row):
                     for buffer, source in feeds[call % cycle]:
                         buffer[...] = source
@@ -114,5 +114,6 @@ def call_for(
                 if end - first >= limit:
                     used, done = row + 1, True
                     break
+                begin = clock()
             blocks.append(block[:used])
     return np.concatenate(blocks)
