@@ -83,6 +83,8 @@ def _type(kind: dict[str, Any]) -> tuple[str, bool]:
         return f"`{kind['const']}`", False
     if "enum" in kind:
         return ", ".join(f"`{value}`" for value in kind["enum"]), False
+    if "prefixItems" in kind:
+        return f"({', '.join(_type(item)[0] for item in kind['prefixItems'])})", False
     if kind.get("type") == "array":
         return f"list of {_type(kind['items'])[0]}", False
     if kind.get("type") == "object":
