@@ -219,7 +219,10 @@ def judge_crash(ran: Ran) -> list[Check]:
     ends = {c.card: c.status for c in first.cards} if first else {}
     other = ends.get("dgpu-1", "no attempt")
     stopped = Check("the other card", "interrupted", other, held=other == "interrupted")
-    return [voided(ran, 1, "dgpu-2", "crashed"), stopped, scaling(ran, SCALES, float("inf"))]
+    then = [a.n for a in ran.counted]
+    seen = f"{ran.role.tops:.4f} TOPS" if ran.role.tops is not None else str(ran.role.why)
+    repeated = Check("the total", "of attempt 2, which counts", seen, held=then == [2])
+    return [voided(ran, 1, "dgpu-2", "crashed"), stopped, repeated]
 
 
 IN_WINDOW = {"attempts": [2]}
