@@ -109,6 +109,10 @@ def bad_files() -> dict[str, tuple[bytes, str]]:
             lambda p: p["processors"][0].update(role="TPU"),
             "payload.processors[0].role: Input should be",
         ),
+        "box_of_processors": (
+            lambda p: p["plan"]["box"].update(roles=["CPU"]),
+            "payload.plan.box.roles[0]: Input should be",
+        ),
     }
     for name, (change, words) in shapes.items():
         files[name] = (_edit(change), words)
@@ -190,7 +194,9 @@ def _payload() -> dict[str, Any]:
         "policy_sha256": "1" * 64, "formula_sha256": "2" * 64,
         "plan": {"quick": True, "ladder": None, "all_variants": False, "engines": None,
                  "workloads": None, "variants": None, "time_budget_s": None,
-                 "include_known_crashes": False, "include_emulated": False, "argv": ["--quick"],
+                 "include_known_crashes": False, "include_emulated": False, "large_peak": False,
+                 "box": {"mode": "auto", "roles": None, "cards": None, "solo": []},
+                 "argv": ["--quick"],
                  "spacing_s": 0.0, "loop_s": 0.5},
         "score": None, "score_why": "an example", "comparable": False,
         "not_comparable_because": ["quick"], "machine": {"cpu_model": "Intel(R) Xeon(R)"},
@@ -203,7 +209,7 @@ def _payload() -> dict[str, Any]:
                      "package": None, "peak": None,
                      "delivered": None, "high_accuracy": None}],
         "entries": [entry], "prepared": [], "resumed": [], "where_time_went_ns": {"timed": timed},
-        "harness": {}, "large_peak": None, "box": None, "warnings": [],
+        "harness": {}, "large_peak": None, "box": None, "box_why": "an example", "warnings": [],
     }  # fmt: skip
 
 
