@@ -16,7 +16,7 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -36,6 +36,8 @@ _T = TypeVar("_T")
 
 _UNITS: dict[Kind, Units] = {"NPU": "CPU_AND_NE", "GPU": "CPU_AND_GPU", "CPU": "CPU_ONLY"}
 
+_ALL: Units = "ALL"
+
 _UNTOLD = {
     "INT8": "Core ML does not tell whether it multiplies 8-bit operands as integers",
     "INT4": "Core ML does not tell whether it keeps 4-bit weights or unpacks them at load",
@@ -44,20 +46,23 @@ _UNTOLD = {
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The device that a request is for. ``gpu`` is its index among several GPUs, else null."""
+    """The device that a request is for. ``gpu`` is its index among several GPUs, else null;
+    ``every`` leaves the choice among all devices to Core ML."""
 
     kind: Kind
     gpu: int | None = None
+    every: bool = False
 
     @property
     def units(self) -> Units:
-        return _UNITS[self.kind]
+        return _ALL if self.every else _UNITS[self.kind]
 
 
 class CoreMl(Engine):
     """Core ML through Apple's own framework."""
 
     name = "coreml"
+    automatic = _ALL
 
     def __init__(self, native: Callable[[], Native] = Native) -> None:
         self._connect = native
@@ -76,6 +81,11 @@ class CoreMl(Engine):
     def _probe(self, options: dict[str, Any]) -> tuple[EngineInfo, ...]:
         del options
         return probe_devices(self.native)
+
+    def load(self, request: LoadRequest) -> Session:
+        if request.batch != 1:
+            raise Unsupported("the shapes of a compiled Core ML program are fixed")
+        return super().load(request)
 
     def _load(self, request: LoadRequest) -> Session:
         return CoreMlSession(self.native, request)
@@ -109,6 +119,8 @@ class CoreMlSession(Session):
     def __init__(self, native: Native, request: LoadRequest) -> None:
         self._native, self._request = native, request
         self._target = requested(request.options)
+        if request.device_choice == "automatic":
+            self._target = replace(self._target, every=True)
         self._compiled = _Compiled(native, request)
         try:
             model = self._compiled.open(
@@ -132,6 +144,13 @@ class CoreMlSession(Session):
 
     def loaded_from_cache(self) -> bool | None:
         return self._compiled.reused
+
+    def picked(self) -> str | None:
+        """Return the devices that the compute plan prefers, the costliest first."""
+        if not self._target.every:
+            return None
+        ops, why = _plan(self._native, self._compiled.path, self._target)
+        return f"untold: {why}" if ops is None else coreml_plan.devices(ops)
 
     def observed(self) -> Observed:
         """Return what the plan and a small product tell, and what the CPU alone would do."""

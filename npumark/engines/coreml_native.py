@@ -34,7 +34,7 @@ from npumark.engines.base import Array
 from npumark.engines.coreml_plan import Kind, PlannedOp
 from npumark.errors import EngineError, Unsupported
 
-Units = Literal["CPU_AND_NE", "CPU_AND_GPU", "CPU_ONLY"]
+Units = Literal["CPU_AND_NE", "CPU_AND_GPU", "CPU_ONLY", "ALL"]
 
 COMPILED = "model.mlmodelc"
 
@@ -44,6 +44,7 @@ _UNITS: dict[Units, str] = {
     "CPU_AND_NE": "MLComputeUnitsCPUAndNeuralEngine",
     "CPU_AND_GPU": "MLComputeUnitsCPUAndGPU",
     "CPU_ONLY": "MLComputeUnitsCPUOnly",
+    "ALL": "MLComputeUnitsAll",
 }
 
 _DTYPES = {

@@ -61,6 +61,7 @@ class Mlx(Engine):
     """MLX, through its Python API."""
 
     name = "mlx"
+    batches = True
 
     def _prepare(self) -> None:
         import_core()
@@ -162,7 +163,8 @@ def _builder(request: LoadRequest) -> Builder:
     if request.graph.name != PROGRAM:
         raise Unsupported(f"MLX does not read {request.graph.name}")
     # The pack's root is two folders above: <root>/<workload>/program.json.
-    return Builder(load_program(request.graph), request.graph.parent.parent, request.encoding)
+    root = request.graph.parent.parent
+    return Builder(load_program(request.graph), root, request.encoding, request.batch)
 
 
 def _step(

@@ -49,8 +49,6 @@ def plain(mx: Any, node: ProgramNode, xs: Sequence[Tensor], dtype: Any) -> Tenso
             return x @ xs[1]
         case "softmax":
             return mx.softmax(x, axis=-1, precise=True)
-        case "reshape":
-            return x.reshape(a["shape"])
         case "transpose":
             return x.transpose(a["perm"])
         case "select":

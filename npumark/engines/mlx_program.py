@@ -100,16 +100,19 @@ def images(program: Program) -> frozenset[str]:
 class Builder:
     """Holds a program's weights as MLX arrays, and computes it node by node.
 
-    Weights are read and converted by the constructor. Raises PackError where the pack lacks
-    them, Unsupported where the encoding has no form for the program.
+    With a ``batch`` every tensor has the program's leading dimension times that, which matters
+    only where a shape is written into the program. Weights are read and converted by the
+    constructor. Raises PackError where the pack lacks them, Unsupported where the encoding has no
+    form for the program.
     """
 
-    def __init__(self, program: Program, root: Path, encoding: str) -> None:
+    def __init__(self, program: Program, root: Path, encoding: str, batch: int = 1) -> None:
         import mlx.core as mx
 
         if encoding not in RECIPES:
             raise Unsupported(f"MLX has no form of {encoding}; it has {', '.join(RECIPES)}")
         self._mx = mx
+        self._batch = batch
         self.program = program
         self.recipe = RECIPES[encoding]
         self.dtype = getattr(mx, self.recipe.compute)
@@ -202,6 +205,9 @@ class Builder:
                 x.transpose(_NCHW_AXIS) if name in self.images else x
                 for name, x in zip(node.inputs, xs, strict=True)
             ]
+        if node.op == "reshape":
+            first, *rest = node.attrs["shape"]
+            return xs[0].reshape([first * self._batch, *rest])
         return ops.plain(self._mx, node, xs, self.dtype)
 
     def _weighted(self, node: ProgramNode, xs: list[Tensor]) -> Tensor:

@@ -23,7 +23,12 @@ from workloads.coreml_interpret import Interpreter
 ALL: tuple[Kind, ...] = ("CPU", "GPU", "NPU")
 M4 = (Device("CPU"), Device("GPU", name="Apple M4 Max", unified=True), Device("NPU", cores=16))
 
-PREFERS: dict[Units, Kind] = {"CPU_AND_NE": "NPU", "CPU_AND_GPU": "GPU", "CPU_ONLY": "CPU"}
+PREFERS: dict[Units, Kind] = {
+    "CPU_AND_NE": "NPU",
+    "CPU_AND_GPU": "GPU",
+    "CPU_ONLY": "CPU",
+    "ALL": "NPU",
+}
 
 
 class FakeNative(Native):
