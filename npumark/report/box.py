@@ -69,7 +69,7 @@ def _facts(role: BoxRole) -> list[tuple[str, list[Part]]]:
         of = "1 attempt" if len(counted) == 1 else f"median of {count(len(counted), 'attempt')}"
         agree = len(counted) > 1 and role.agreement is not None
         total: list[Part] = [(f"{tops(role.tops)} TOPS", STRONG), of]
-        total += [f"within {percent(role.agreement)}"] if agree else []
+        total += [f"which agree within {percent(role.agreement)}"] if agree else []
         facts.append(("total", [*total, ("beside the score, never part of it", DIM)]))
     if role.scaling is not None:
         alone = f"of {tops(role.solo_tops)} TOPS, which the cards reach one at a time, summed"

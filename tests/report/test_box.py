@@ -147,10 +147,10 @@ def bars(text: str) -> dict[str, str]:
 
 def test_a_role_has_its_total_scaling_and_two_bars_per_card(report: Any) -> None:
     slow = card(2, 50.0, 25.0)
-    total = "180.0 TOPS  median of 3 attempts  within 1.2 %  beside the score, never part of it"
+    total = "180.0 TOPS  median of 3 attempts  which agree within 1.2 %"
     assert report(cards=[card(1), slow]).splitlines() == [
         "All at once: 2 dGPUs · RTX 6000 Ada Generation",
-        f"  total     {total}",
+        f"  total     {total}  beside the score, never part of it",
         "  scaling   0.900  of 200.0 TOPS, which the cards reach one at a time, summed",
         "  attempts  3 counted  each in one window of 5.0 s",
         "  start     all cards within 1.2 ms",
@@ -294,3 +294,19 @@ def test_the_closing_lines_count_and_explain_the_box(make_record: Make) -> None:
     assert kept[1] == kept[0] + 3
     assert "box total (median of the sums over cards)" in flat(boxed)
     assert "box total" not in plain
+
+
+def test_a_strangers_text_shows_and_no_terminal_obeys_it(make_record: Make) -> None:
+    evil = "red\x1b[31m\x1b]0;title\x07\x08"
+    dead = ran(2, status="crashed", why=evil, log_tail=f"load\n{evil}\n")
+    void = attempt(2, [ran(1), dead], counts=False, tops=None, void_because=[evil])
+    shown = role(
+        why=evil,
+        tops=None,
+        cards=[card(1, name=evil), card(2, name=f"other {evil}")],
+        left_out=[{"card": "dgpu-3", "why": evil}],
+        attempts=[void],
+    )
+    text = render(make_record(box={"roles": [shown]}), Page(width=60))
+    assert "red" in text
+    assert {c for c in text if not c.isprintable() and c != "\n"} == set()
