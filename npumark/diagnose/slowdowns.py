@@ -19,10 +19,12 @@ _COOL = "let the machine cool better: dust, fans, a hard surface, a cooler room"
 
 @dataclass(frozen=True, slots=True)
 class Slowdowns:
-    """``said`` is a clause of what was told; ``advice`` one of what to do, that follows "and"."""
+    """``said`` is a clause of what was told; ``advice`` one of what to do, that follows "and".
+    ``known`` says that a cause was told of."""
 
     said: str
     advice: str
+    known: bool = True
 
 
 def slowdowns(during: _Readings, own_cpus: float | None, rules: DiagnoseRules) -> Slowdowns:
@@ -46,9 +48,12 @@ def slowdowns(during: _Readings, own_cpus: float | None, rules: DiagnoseRules) -
         return Slowdowns(
             f"nothing here says whether heat slowed it{_untold(during)}",
             "look for heat yourself: this system does not tell",
+            known=False,
         )
     return Slowdowns(
-        "no sensor told of heat, quotas or power limits", "run it again: nothing here explains it"
+        "no sensor told of heat, quotas or power limits",
+        "run it again: nothing here explains it",
+        known=False,
     )
 
 

@@ -154,6 +154,8 @@ def _advice(
         return "The pace dipped and came back: look for what else ran then, and run it again."
     if kept > 1 + rules.notable:
         return "It was not yet at its pace when it began: warm it up before work that must be fast."
+    if slowed.known:
+        return f"Its pace held all the same; to be sure of it, {slowed.advice}."
     what = "processor" if target.role == "CPU" else target.role
     return f"What a short benchmark says of this {what} holds for long work too."
 

@@ -75,8 +75,9 @@ def cell_text(key: str, value: Cell) -> str:
 def latency(ns: float) -> str:
     """Return the length of a call to three digits: ``412 µs``, ``73.1 ms``, ``1.20 s``."""
     for unit, scale in (("µs", 1e3), ("ms", 1e6)):
-        if ns < 999.5 * scale:
-            return f"{figure(ns / scale)} {unit}"
+        rounded = float(f"{ns / scale:.3g}")
+        if rounded < 1000:
+            return f"{figure(rounded)} {unit}"
     return f"{figure(ns / 1e9)} s"
 
 

@@ -86,6 +86,14 @@ def test_a_pace_that_holds_is_told_so() -> None:
     assert found.advice == "What a short benchmark says of this processor holds for long work too."
 
 
+def test_a_pace_that_held_although_something_disturbed_it_is_told_so() -> None:
+    found = find(calls_at(100, 99, 98), counted("nr_throttled", 1, 41))
+    assert found.advice == (
+        "Its pace held all the same; to be sure of it, raise the CPU quota of the container it "
+        "runs in."
+    )
+
+
 def test_a_dip_is_told_apart_from_a_lasting_loss() -> None:
     found = find(calls_at(100, 50, 100))
     assert "still runs at its first pace (100 %), and at 50 % from 2 s on" in (found.finding or "")
