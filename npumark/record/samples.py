@@ -11,12 +11,15 @@ import math
 import sys
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from itertools import accumulate
 from pathlib import Path
 
 from npumark.errors import IntegrityError
 from npumark.policy import Percentiles, load_policy
+from npumark.record.box import BoxWindow
+from npumark.record.box_samples import calls_of, window_differences, windows
 from npumark.record.model import Entry, LatencyFields, MeasurementFields, Record
 
 _WIDTH = 8
@@ -115,7 +118,8 @@ def sustained_ips(durations: list[int]) -> float | None:
 
 
 def check_samples(record: Record, folder: Path) -> list[str]:
-    """Return a sentence for each attempt whose figures its raw samples do not give.
+    """Return a sentence for each attempt whose figures its raw samples do not give, and for each
+    card of the box stage whose window they do not.
 
     Files are found by their sha256, whatever they are called. An attempt without a digest
     kept no samples and is not judged here.
@@ -123,20 +127,35 @@ def check_samples(record: Record, folder: Path) -> list[str]:
     found = _by_digest(folder)
     faults: list[str] = []
     for entry, n, measured in _measured(record):
-        if measured.samples_sha256 is None:
-            continue
         where = f"{entry.engine} · {entry.workload} · {entry.variant}, attempt {n}"
-        path = found.get(measured.samples_sha256)
-        if path is None:
-            faults.append(f"{where}: no file in {folder} is its raw samples (missing or changed)")
-            continue
-        try:
-            durations = decode_samples(path.read_bytes())
-        except (IntegrityError, OSError) as fault:
-            faults.append(f"{where}: {fault}")
-            continue
-        faults += [f"{where}: {text}" for text in _differences(measured, durations)]
+        told = partial(_differences, measured)
+        faults += _held_to_raw(where, measured.samples_sha256, found, folder, told)
+    for where, attempt, _, seen in windows(record.payload):
+        told = partial(_of_window, seen, attempt.window_ns)
+        faults += _held_to_raw(where, seen.samples_sha256, found, folder, told)
     return faults
+
+
+def _held_to_raw(
+    where: str,
+    digest: str | None,
+    found: Mapping[str, Path],
+    folder: Path,
+    differences: Callable[[list[int]], Iterator[str]],
+) -> list[str]:
+    if digest is None:
+        return []
+    path = found.get(digest)
+    if path is None:
+        return [f"{where}: no file in {folder} is its raw samples (missing or changed)"]
+    try:
+        return [f"{where}: {text}" for text in differences(decode_samples(path.read_bytes()))]
+    except (IntegrityError, OSError) as fault:
+        return [f"{where}: {fault}"]
+
+
+def _of_window(seen: BoxWindow, window_ns: int, times: list[int]) -> Iterator[str]:
+    return window_differences(seen, window_ns, calls_of(times))
 
 
 def _differences(measured: MeasurementFields, durations: list[int]) -> Iterator[str]:
