@@ -125,7 +125,8 @@ class Session(ABC):
 
     def picked(self) -> str | None:
         """Return the devices that an automatic choice came to, in the runtime's own words; null
-        where none was asked for. Asked after the timed loop: a runtime may change its mind."""
+        where none was asked for. Asked after the timed loop: a runtime may change its mind. May
+        raise where the runtime does not tell."""
         return None
 
     def close(self) -> None:  # noqa: B027 - optional

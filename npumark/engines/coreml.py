@@ -146,11 +146,14 @@ class CoreMlSession(Session):
         return self._compiled.reused
 
     def picked(self) -> str | None:
-        """Return the devices that the compute plan prefers, the costliest first."""
+        """Return the devices that the compute plan prefers, the costliest first. Raises EngineError
+        where there is no plan."""
         if not self._target.every:
             return None
         ops, why = _plan(self._native, self._compiled.path, self._target)
-        return f"untold: {why}" if ops is None else coreml_plan.devices(ops)
+        if ops is None:
+            raise EngineError(why or "Core ML gave no compute plan")
+        return coreml_plan.devices(ops)
 
     def observed(self) -> Observed:
         """Return what the plan and a small product tell, and what the CPU alone would do."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 
+from npumark.engines.base import Session
+from npumark.plain import one_line
 from npumark.worker.diagnose import Stage
 from npumark.worker.evidence import close
 from npumark.worker.protocol import Probed
@@ -35,15 +37,25 @@ def run(stage: Stage) -> Probed:
         clock=clock,
     )
     del step, buffers, outputs
-    picked, reused = session.picked(), session.loaded_from_cache()
+    reused = session.loaded_from_cache()
+    picked, why = _picked(session)
     close(session)
     return Probed(
         {"calls": stage.save("calls", loop.durations)},
         {
             "asked": stage.engine.automatic,
             "picked": picked,
+            "picked_why": why,
             "load_ns": load_ns,
             "first_call_ns": warm.first_call_ns,
             "from_cache": reused,
         },
     )
+
+
+def _picked(session: Session) -> tuple[str | None, str | None]:
+    """Return what the runtime picked, or null and why it does not tell."""
+    try:
+        return session.picked(), None
+    except Exception as fault:  # noqa: BLE001 - what was timed stands without it
+        return None, one_line(str(fault))[:300] or type(fault).__name__
