@@ -9,16 +9,27 @@ lies inside, as a box's cards are counted.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from npumark.diagnose.latency import median_ns, p95_ns
-from npumark.diagnose.probe import Finding, Probe, Ratio, Samples, Seen, Step, Target, rate
+from npumark.diagnose.probe import (
+    Finding,
+    Probe,
+    Ratio,
+    Samples,
+    Seen,
+    Step,
+    StepKind,
+    Target,
+    rate,
+)
 from npumark.diagnose.reading import failed
 from npumark.policy import DiagnoseRules
 
-_KINDS = (("threads", "thread"), ("processes", "process"))
+_KINDS: tuple[StepKind, ...] = ("threads", "processes")
 
 _COLUMNS = (
     ("streams", "streams"),
@@ -32,17 +43,14 @@ _COLUMNS = (
 
 
 def steps(target: Target, rules: DiagnoseRules) -> tuple[Step, ...]:
-    """Return a step for each number of streams, first as threads, then as processes."""
+    """Return a step for each number of streams, first as threads, then as processes; one stream
+    is the single attempt itself."""
     del target
     return tuple(
-        Step(
-            _name(many, k),
-            many,  # type: ignore[arg-type]
-            {many: k, "seconds": rules.level_s},
-            seconds=rules.level_s,
-        )
-        for many, _ in _KINDS
+        Step(_name(many, k), many, {many: k, "seconds": rules.level_s}, seconds=rules.level_s)
+        for many in _KINDS
         for k in rules.streams
+        if k > 1
     )
 
 
@@ -52,36 +60,29 @@ def finding(
     """Return the best total rate of several streams against that of one."""
     del target
     alone = rate(single.samples["calls"])
-    rows: list[dict[str, Any]] = []
-    best: dict[str, tuple[float, int]] = {}
-    last: dict[str, float] = {}
-    for many, _ in _KINDS:
-        levels: list[tuple[int, float]] = []
+    rows = [_row("1 stream", 1, alone, alone, single.samples["calls"])]
+    levels: dict[StepKind, dict[int, float]] = {}
+    for many in _KINDS:
         for k in rules.streams:
             step = seen.get(_name(many, k))
             if step is None:
                 continue
-            row, ips = _row(step, many, k, alone)
-            rows.append(row)
-            if ips is not None:
-                levels.append((k, ips))
-        if levels:
-            top = max(ips for _, ips in levels)
-            # The fewest streams that give as much as any, but for what two loops differ by.
-            enough = min(k for k, ips in levels if ips * (1 + rules.notable) >= top)
-            best[many] = (dict(levels)[enough] / alone, enough)
-            last[many] = levels[-1][1] / alone
-    if not best:
+            try:
+                ips, durations = _level(step)
+            except ValueError as fault:
+                rows.append({**dict.fromkeys(rows[0]), "streams": _streams(many, k)})
+                rows[-1]["why"] = str(fault)
+                continue
+            rows.append(_row(_streams(many, k), k, ips, alone, durations))
+            levels.setdefault(many, {1: alone})[k] = ips
+    if not levels:
         return failed(next((r["why"] for r in rows if r["why"]), "no level was measured"))
+    gains = {many: _gain(many, ips, alone, rules) for many, ips in levels.items()}
     ratios = tuple(
-        Ratio(
-            f"{many}_gain",
-            best[many][0],
-            f"inferences/s of {_streams(many, best[many][1])} ÷ those of the single stream",
-        )
-        for many in best
+        Ratio(f"{g.many}_gain", g.best, f"inferences/s of {_streams(g.many, g.k)} ÷ probe_ips")
+        for g in gains.values()
     )
-    said, advice = _words(best, last, rules)
+    said, advice = _words(gains, rules)
     shown = tuple(c for c in _COLUMNS if c[0] != "why" or any(row["why"] for row in rows))
     return Finding("ok", None, shown, tuple(rows), "ips", ratios, said, advice)
 
@@ -111,59 +112,77 @@ def _counted(calls: Samples, begin: int, end: int) -> float:
     return float(share.sum() + whole.sum())
 
 
-def _row(step: Seen, many: str, k: int, alone: float) -> tuple[dict[str, Any], float | None]:
-    row: dict[str, Any] = {key: None for key, _ in _COLUMNS}
-    row["streams"] = _streams(many, k)
+def _level(step: Seen) -> tuple[float, Samples]:
+    """Return the total rate of a level's streams and the durations of their calls.
+
+    Raises ValueError with the reason where there is none.
+    """
     if step.status != "ok":
-        row["why"] = step.why or step.status
-        return row, None
+        raise ValueError(step.why or step.status)
     streams = list(step.samples.values())
-    try:
-        ips = together_ips(streams)
-    except ValueError as fault:
-        row["why"] = str(fault)
-        return row, None
-    durations = np.concatenate([calls[:, 1] - calls[:, 0] for calls in streams])
-    row["ips"] = ips
-    row["gain_ratio"] = ips / alone
-    row["each_ips"] = ips / k
-    row["median_ns"] = median_ns(durations)
-    row["p95_ns"] = p95_ns(durations)
-    return row, ips
+    return together_ips(streams), np.concatenate([calls[:, 1] - calls[:, 0] for calls in streams])
 
 
-def _words(
-    best: Mapping[str, tuple[float, int]], last: Mapping[str, float], rules: DiagnoseRules
-) -> tuple[str, str]:
+def _row(streams: str, k: int, ips: float, alone: float, durations: Samples) -> dict[str, Any]:
+    return {
+        "streams": streams,
+        "ips": ips,
+        "gain_ratio": ips / alone,
+        "each_ips": ips / k,
+        "median_ns": median_ns(durations),
+        "p95_ns": p95_ns(durations),
+        "why": None,
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class _Gain:
+    """``k`` is the fewest streams that give as much as any, but for what two loops differ by,
+    ``best`` what they give of the single stream; ``most`` streams are the most that were tried
+    and give ``last``."""
+
+    many: StepKind
+    k: int
+    best: float
+    most: int
+    last: float
+
+
+def _gain(many: StepKind, ips: Mapping[int, float], alone: float, rules: DiagnoseRules) -> _Gain:
+    top, most = max(ips.values()), max(ips)
+    k = min(k for k in ips if ips[k] * (1 + rules.notable) >= top)
+    return _Gain(many, k, ips[k] / alone, most, ips[most] / alone)
+
+
+def _words(gains: Mapping[StepKind, _Gain], rules: DiagnoseRules) -> tuple[str, str]:
     """Return the finding and the advice, a sentence each."""
-    # Threads where they do as well: they share the model's memory.
-    many = "threads" if "threads" in best else "processes"
-    if "processes" in best and best["processes"][0] > best[many][0] * (1 + rules.notable):
-        many = "processes"
-    gain, k = best[many]
-    if k == 1 or gain < 1 + rules.notable:
+    gain = next(iter(gains.values()))
+    processes = gains.get("processes", gain)
+    # Threads where they do as well: they share the memory of a process.
+    if processes.best > gain.best * (1 + rules.notable):
+        gain = processes
+    if gain.k == 1:
         advice = "Keep one session; requests at the same time wait for each other."
-        worst = min(last.values())
-        if worst >= 1 - rules.notable:
+        worst = min(gains.values(), key=lambda g: g.last)
+        if worst.last >= 1 - rules.notable:
             return "Several streams at once get together what one gets alone.", advice
-        return (
-            f"Several streams at once get less than one: with the most tried {worst:.2f} ×.",
-            advice,
-        )
-    more = "" if k == max(rules.streams) else "; more give nothing"
-    if last[many] < gain * (1 - rules.notable):
-        more = f"; the most tried give {last[many]:.2f} ×"
-    said = f"{_streams(many, k)} give {gain:.2f} × the single stream{more}."
+        streams = _streams(worst.many, worst.most)
+        return f"{streams} get together {worst.last:.2f} × what one stream gets.", advice
+    said = f"{_streams(gain.many, gain.k)} give {gain.best:.2f} × the single stream"
+    if gain.last < gain.best * (1 - rules.notable):
+        said += f"; {gain.most} give {gain.last:.2f} ×"
+    elif gain.k < gain.most:
+        said += "; more give nothing"
     advice = "Where throughput matters more than the latency of one call, serve requests with "
-    return said, f"{advice}{_streams(many, k)}."
+    return f"{said}.", f"{advice}{_streams(gain.many, gain.k)}."
 
 
-def _name(many: str, k: int) -> str:
+def _name(many: StepKind, k: int) -> str:
     return f"{k}-{many}"
 
 
-def _streams(many: str, k: int) -> str:
-    return f"{k} {dict(_KINDS)[many] if k == 1 else many}"
+def _streams(many: StepKind, k: int) -> str:
+    return f"{k} {many}"
 
 
 PROBE = Probe("concurrency", "Concurrency", False, steps, finding)

@@ -110,7 +110,11 @@ class TargetRun:
     def _candidate(self, planned: Planned) -> Candidate:
         if planned.skip is not None:
             return _candidate(planned, "skipped", None, planned.skip)
-        self.tell(Stage("diagnose", f"{planned}: one quick attempt, to find the fastest variant"))
+        self.tell(
+            Stage(
+                f"{planned} candidate", f"{planned}: one quick attempt, to find the fastest variant"
+            )
+        )
         steps = self.steps
         steps.make_ready(planned)
         job = steps.jobs.measure(
@@ -139,7 +143,7 @@ class TargetRun:
 
     def _attempt(self, planned: Planned) -> Seen | None:
         """Carry out the one attempt; return what it saw, null where it measured nothing."""
-        self.tell(Stage("diagnose", f"{planned}: one attempt, to compare with"))
+        self.tell(Stage(f"{planned} single", f"{planned}: one attempt, to compare with"))
         seen, self.single = self.steps.run(planned, "single", _SINGLE)
         self.status, self.why = self.single.status, self.single.why
         if seen.status != "ok":
@@ -156,8 +160,11 @@ class TargetRun:
         rules = self.steps.jobs.policy.diagnose
         seen: dict[str, Seen] = {}
         kept: list[StepSeen] = []
-        for step in probe.steps(target, rules):
-            self.tell(Stage("diagnose", f"{planned}: {probe.title.lower()}, {step.name}"))
+        steps = probe.steps(target, rules)
+        for i, step in enumerate(steps):
+            # A log tells of each probe once, a live view of each step.
+            name, text = f"{planned} {probe.name}", f"{planned}: {probe.title.lower()}"
+            self.tell(Stage(name, f"{text}, {step.name}" if i else text, i + 1, len(steps)))
             seen[step.name], one = self.steps.run(planned, probe.name, step)
             kept.append(one)
         finding = find(probe, target, single, seen, rules)

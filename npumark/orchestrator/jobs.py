@@ -105,16 +105,22 @@ class JobMaker:
     ) -> Job:
         """Return the job of one step of a diagnostics probe, of ``kind`` and with its
         ``options``; its raw samples go into ``folder``."""
-        timing = replace(
-            timing_options(self.policy, planned, quick=False), loop_s=self.policy.diagnose.loop_s
-        )
+        loop_s = self.policy.diagnose.loop_s
+        timing = self._warm_up_for(float(options.get("seconds", loop_s)), planned)
         return replace(
             self.measure(planned, 0, stamps, folder, cache),
             kind="diagnose",
-            timing=timing,
+            timing=replace(timing, loop_s=loop_s),
             profile_runs=0,
             probe={"kind": kind, **options},
         )
+
+    def _warm_up_for(self, seconds: float, planned: Planned) -> TimingOptions:
+        """Return how an entry is timed for so long: before less than a timed loop, the warm-up
+        may take less in proportion."""
+        timing = timing_options(self.policy, planned, quick=False)
+        share = min(1.0, seconds / self.policy.timing.loop_s)
+        return replace(timing, warmup_max_s=share * timing.warmup_max_s)
 
     def compiles(self, planned: Planned) -> bool:
         """Say whether the entry's engine keeps compiled models: its options say so (``cache``)."""
