@@ -57,6 +57,8 @@ class Steps:
         Whatever its workers do is the step's status. Raises KeyboardInterrupt where a signal has
         come, and SetupError where workers cannot be started at all.
         """
+        # Compiling would be slow under a load, and read as one.
+        self.make_ready(planned)
         place = Path("samples", _safe(*planned.key), _safe(probe, step.name))
         watch = SleepWatch()
         sensors: tuple[dict[str, Any], ...] = ()
@@ -107,7 +109,6 @@ class Steps:
             )
 
     def _carry_out(self, planned: Planned, step: Step, place: Path) -> _Raw:
-        self.make_ready(planned)
         if step.kind == "processes":
             return self._together(planned, step, place)
         job = self.jobs.diagnose(

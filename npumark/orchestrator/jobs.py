@@ -92,7 +92,14 @@ class JobMaker:
         """Return the job of one worker of a window that several share, bound to ``cpus`` where
         there are any; begin and end of each of its calls go to ``samples``."""
         job = self.measure(planned, n, stamps, samples, cache)
-        return replace(job, kind="window", profile_runs=0, window=WindowOptions(seconds), cpus=cpus)
+        return replace(
+            job,
+            kind="window",
+            timing=self._warm_up_for(seconds, planned),
+            profile_runs=0,
+            window=WindowOptions(seconds),
+            cpus=cpus,
+        )
 
     def diagnose(
         self,
