@@ -31,7 +31,10 @@ def table(sheet: Sheet, finding: ProbeFinding, *, indent: int) -> None:
         i > 0 and any(_number(row.get(c.key)) is not None for row in rows)
         for i, c in enumerate(columns)
     ]
-    heads = [Column(c.title, right=r) for c, r in zip(columns, right, strict=True)]
+    heads = [
+        Column(c.title, right=r, unit=f" {c.title}" if _is_rate(c.key) else "")
+        for c, r in zip(columns, right, strict=True)
+    ]
     taken = indent + sum(
         _GAP + max(width_of(sheet.page.plain(text)) for text in (c.title, *(r[i] for r in cells)))
         for i, c in enumerate(columns)
@@ -97,6 +100,11 @@ def _shares(key: str | None, rows: Sequence[_Drawn]) -> list[float | None]:
     values = [_number(row.get(key)) for row in rows]
     best = max((v for v in values if v is not None), default=0.0)
     return [None if v is None else max(0.0, v / best) for v in values] if best > 0 else []
+
+
+def _is_rate(key: str) -> bool:
+    """Whether a column's title is the unit of its values: ``inf/s each``."""
+    return key == "ips" or key.endswith("_ips")
 
 
 def _number(value: Cell) -> float | None:

@@ -165,6 +165,11 @@ def test_a_value_that_was_not_measured_is_a_dash_and_has_no_bar() -> None:
     assert line.split() == ["busy", "memory", "—", "—", "—"]
 
 
+def test_on_a_narrow_page_a_rate_keeps_its_unit() -> None:
+    assert "198 inf/s" in show(Page(width=32))
+    assert "198 inf/s" not in show(WIDE)
+
+
 @pytest.mark.parametrize(
     ("key", "value", "text"),
     [
