@@ -21,6 +21,7 @@ from npumark.record.box import (
 )
 from npumark.score.box import box_seed, judged, role_cards, stage_why, wants_attempt
 from npumark.score.derive import RunFacts, derive
+from npumark.score.planned import Planned
 from npumark.worker.protocol import EngineInfo, Status
 from tests import synthetic
 from tests.synthetic import NS, RUN_ID, Answer, Simulated
@@ -170,7 +171,7 @@ def boxed(facts: RunFacts, attempts: list[BoxAttempt]) -> RunFacts:
 def rates(of: dict[str, float]) -> synthetic.Model:
     """Return a model in which each engine runs at a multiple of ``synthetic.steady``."""
 
-    def model(planned: synthetic.Planned, n: int) -> Answer:
+    def model(planned: Planned, n: int) -> Answer:
         answer = synthetic.steady(planned, n)
         assert answer.ips is not None
         return dataclasses.replace(answer, ips=answer.ips * of.get(planned.engine, 1.0))

@@ -18,14 +18,19 @@ _LEFT_NONE = ("crashed", "timeout", "no_result")
 def compiled(payload: Payload, facts: RunFacts) -> Iterator[Difference]:
     """Check what was prepared: for which attempt, when, how long, and what attempts found."""
     attempts = {p.key: e.attempts for p, e in zip(facts.plan, payload.entries, strict=True)}
+    # What a peak of another record needs is prepared for the box stage, without an entry.
+    given: dict[Key, Sequence[Attempt]] = {
+        (s.engine, s.workload, s.variant): () for s in payload.plan.box.solo
+    }
     made_for: dict[Key, list[Preparation]] = {}
     for i, made in enumerate(payload.prepared):
         path, key = f"prepared[{i}]", (made.engine, made.workload, made.variant)
-        if key not in attempts:
+        ran = attempts.get(key, given.get(key))
+        if ran is None:
             yield Difference(f"{path}.engine", made.engine, None, "no entry of the plan")
             continue
         made_for.setdefault(key, []).append(made)
-        yield from _when(path, made, attempts[key])
+        yield from _when(path, made, ran)
         yield from _told(path, made)
         if made.status != "ok" and made.state is not None:
             why = f"what ended as {made.status} leaves no compiled model"

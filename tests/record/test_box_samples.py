@@ -16,7 +16,7 @@ from npumark.record.files import seal
 from npumark.record.model import Record
 from npumark.record.samples import check_samples, encode_samples
 from npumark.worker.window_loop import cut
-from tests import synthetic_box
+from tests import synthetic, synthetic_box
 from tests.synthetic import payload_of, simulate
 
 WINDOW_NS = 1000
@@ -24,9 +24,7 @@ CALLS = [(3, 400), (400, 900), (905, 1100)]
 
 
 def window(**over: object) -> BoxWindow:
-    made = synthetic_box.window_of(
-        0.3, synthetic_box.Shown(), 1, synthetic_box.synthetic.manifest(), "peak-s"
-    )
+    made = synthetic_box.window_of(0.3, synthetic_box.Shown(), 1, synthetic.manifest(), "peak-s")
     facts = {"late_ns": 3, "inside": 2, "straddling": [(905, 1100)], "calls": 3, **over}
     return made.model_copy(update=facts)
 

@@ -10,10 +10,12 @@ import pytest
 from npumark.orchestrator.request import RunRequest
 from npumark.policy import load_policy
 from npumark.record.box import Box, BoxPlan, BoxRole, BoxSolo, BoxSource
-from npumark.record.model import EngineRecord, Payload, Peak, Processor
+from npumark.record.model import EngineRecord, Payload, Peak, Preparation, Processor
 from npumark.score.box import RoleCards, attempts_needed, derive_box, role_cards, wants_attempt
 from npumark.score.derive import derive
+from npumark.score.publish import publishable
 from npumark.score.recompute import recompute
+from npumark.worker.protocol import EngineInfo
 from tests import synthetic, synthetic_box
 from tests.synthetic import CPU, NPU, Simulated, payload_of, simulate
 from tests.synthetic_box import BoxModel, Shown, cards, even, rates, with_box
@@ -207,7 +209,7 @@ def test_a_stage_that_is_left_out_says_why(request_: RunRequest, says: str) -> N
 
 
 @pytest.mark.parametrize("engines", [(CPU,), (CPU, NPU), (CPU, *cards(1))])
-def test_one_card_is_nothing_to_sum(engines: tuple[synthetic.EngineInfo, ...]) -> None:
+def test_one_card_is_nothing_to_sum(engines: tuple[EngineInfo, ...]) -> None:
     payload = payload_of(simulate(engines=engines))
     assert payload.box is None
     assert payload.box_why == "nothing to sum: no role has two or more devices"
@@ -362,6 +364,59 @@ def test_a_peak_that_cannot_be_measured_again_is_refused(
     given: list[BoxSolo], says: str | None
 ) -> None:
     assert _made(BASE, PAIR, AUTO.model_copy(update={"solo": given})).why == says
+
+
+def _taken_from(earlier: Payload) -> Simulated:
+    """Return a run that measures nothing but the box, with the peaks of an earlier record."""
+    source = BoxSource(run_id="earlier", payload_sha256="0" * 64)
+    solos = [c.solo.model_copy(update={"source": source}) for c in only_role(earlier).cards]
+    run = simulate(engines=cards(2), request=RunRequest(box="only"), plan=[])
+    box = run.facts.options.box.model_copy(update={"solo": solos})
+    options = run.facts.options.model_copy(update={"box": box})
+    return dataclasses.replace(run, facts=dataclasses.replace(run.facts, options=options))
+
+
+def test_a_run_that_takes_its_peaks_from_another_record_recomputes() -> None:
+    payload = record(run=_taken_from(earlier := record()))
+    assert payload.entries == []
+    assert only_role(payload).tops == pytest.approx(only_role(earlier).tops, rel=1e-3)
+    assert only_role(payload).cards[0].solo.source is not None
+    assert payload.not_comparable_because == ["no_score", "selection"]
+    assert payload.complete
+    assert recompute(payload, PACK, POLICY) == []
+
+
+def test_what_such_a_run_compiles_needs_no_entry() -> None:
+    payload = record(run=_taken_from(record()))
+    solo = only_role(payload).cards[0].solo
+    made = Preparation(
+        engine=solo.engine, workload=solo.workload, variant=solo.variant, before=1, status="ok",
+        why=None, state="built", compile_ns=5, first_call_ns=3, load_ns=2, bytes=70, started_ns=0,
+        wall_ns=100,
+    )  # fmt: skip
+    went = {**payload.where_time_went_ns, "compile": 100}
+    told = payload.model_copy(update={"prepared": [made], "where_time_went_ns": went})
+    assert recompute(told, PACK, POLICY) == []
+    other = made.model_copy(update={"variant": "fp32"})
+    told = told.model_copy(update={"prepared": [other]})
+    assert [d.path for d in recompute(told, PACK, POLICY)] == ["prepared[0].engine"]
+
+
+def test_publishing_drops_what_may_not_be_published_and_keeps_the_box() -> None:
+    local = tuple(
+        dataclasses.replace(e, id=f"ort-other-dgpu-{i}", local_only=True)
+        for i, e in enumerate(cards(3), start=1)
+    )
+    faster = rates({e.id: 9.0 for e in local})
+    whole = record(run=simulate(faster, engines=(CPU, *cards(2), *local)))
+    assert recompute(whole, PACK, POLICY) == []
+    role = only_role(whole)
+    assert [c.solo.engine for c in role.cards] == ["ort-some-dgpu-1", "ort-some-dgpu-2"]
+    assert [out.card for out in role.left_out] == ["dgpu-3"]
+    shown = publishable(whole, PACK, POLICY)
+    assert only_role(shown) == role
+    assert recompute(shown, PACK, POLICY) == []
+    assert "ort-other" not in shown.model_dump_json(exclude={"processors"})
 
 
 def test_a_run_of_the_box_alone_is_a_selection() -> None:
