@@ -87,10 +87,9 @@ class JobMaker:
         cache: Mapping[str, Stamp] | None = None,
         *,
         seconds: float,
-        cpus: tuple[int, ...] = (),
     ) -> Job:
-        """Return the job of one worker of a window that several share, bound to ``cpus`` where
-        there are any; begin and end of each of its calls go to ``samples``."""
+        """Return the job of one worker of a window of ``seconds`` that several share; begin and
+        end of each of its calls go to ``samples``."""
         job = self.measure(planned, n, stamps, samples, cache)
         return replace(
             job,
@@ -98,7 +97,6 @@ class JobMaker:
             timing=self._warm_up_for(seconds, planned),
             profile_runs=0,
             window=WindowOptions(seconds),
-            cpus=cpus,
         )
 
     def diagnose(
