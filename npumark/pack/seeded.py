@@ -133,7 +133,8 @@ def reference(chain: Chain, name: str) -> FloatArray:
     act = input_integers(chain, name).astype(np.float64)
     exponent = -10
     for layer in range(chain.layers):
-        act, exponent = _layer(act, weight_integers(chain, layer), exponent - shift)
+        k = weight_integers(chain, layer).astype(np.float64)
+        act, exponent = _layer(act, k, exponent - shift)
     return np.ldexp(act, exponent).astype(np.float32)
 
 
@@ -142,19 +143,23 @@ def references(chain: Chain, names: tuple[str, ...]) -> Iterator[FloatArray]:
     _, shift = he_grid(chain.width)
     acts = [(input_integers(chain, name).astype(np.float64), -10) for name in names]
     for layer in range(chain.layers):
-        k = weight_integers(chain, layer)
-        acts = [_layer(act, k, exponent - shift) for act, exponent in acts]
+        k = weight_integers(chain, layer).astype(np.float64)
+        for i, (act, exponent) in enumerate(acts):
+            acts[i] = _layer(act, k, exponent - shift)
     for act, exponent in acts:
         yield np.ldexp(act, exponent).astype(np.float32)
 
 
 def _layer(
-    act: npt.NDArray[np.float64], k: npt.NDArray[np.int32], exponent: int
+    act: npt.NDArray[np.float64], k: npt.NDArray[np.float64], exponent: int
 ) -> tuple[npt.NDArray[np.float64], int]:
-    out = np.maximum(act @ k.astype(np.float64), 0.0)
+    # In place: a large chain's layer takes hundreds of megabytes.
+    out = act @ k
+    np.maximum(out, 0.0, out=out)
     top = int(out.max())
     excess = max(0, top.bit_length() - _MANTISSA_LIMIT.bit_length() + 1)
-    return np.rint(np.ldexp(out, -excess)), exponent + excess
+    np.ldexp(out, -excess, out=out)
+    return np.rint(out, out=out), exponent + excess
 
 
 def activation_peaks(chain: Chain, names: tuple[str, ...]) -> list[float]:
@@ -167,7 +172,8 @@ def activation_peaks(chain: Chain, names: tuple[str, ...]) -> list[float]:
     acts = [(input_integers(chain, name).astype(np.float64), -10) for name in names]
     peaks = [max(math.ldexp(float(np.abs(a).max()), e) for a, e in acts)]
     for layer in range(chain.layers):
-        k = weight_integers(chain, layer)
-        acts = [_layer(act, k, exponent - shift) for act, exponent in acts]
+        k = weight_integers(chain, layer).astype(np.float64)
+        for i, (act, exponent) in enumerate(acts):
+            acts[i] = _layer(act, k, exponent - shift)
         peaks.append(max(math.ldexp(float(a.max()), e) for a, e in acts))
     return peaks
