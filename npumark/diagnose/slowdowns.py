@@ -36,9 +36,9 @@ def slowdowns(during: _Readings, own_cpus: float | None, rules: DiagnoseRules) -
         for cause in (
             _heat(hot),
             _speed_limit(_lowest_limit(during)),
+            _cards(_reasons(during)),
             *_taken(during, own_cpus, rules),
             _quota(_moved(during, "nr_throttled")),
-            _cards(_reasons(during)),
         )
         if cause is not None
     ]
