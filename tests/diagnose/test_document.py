@@ -1,0 +1,250 @@
+"""The document: sealed, strict, and every finding in it read again from the raw samples."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from npumark.diagnose.document import (
+    Diagnostics,
+    Document,
+    ProbeFinding,
+    SampleFile,
+    StepSeen,
+    TargetFields,
+    decode,
+    encode,
+    read_document,
+    seal,
+)
+from npumark.diagnose.latency import latency_of
+from npumark.diagnose.probe import Finding, Probe, Ratio, Samples, Seen, Step, Target, rate
+from npumark.diagnose.reading import differences, find, from_first_call, seen_of, target_of, told
+from npumark.errors import IntegrityError, UsageError
+from npumark.policy import DiagnoseRules, load_policy
+from npumark.record.model import Environment, Suite, Tool
+
+RULES = load_policy().diagnose
+MS = 1_000_000
+UPTIME = 2**60
+"""A clock may count from long ago: beyond what JSON holds exactly."""
+
+
+def _steps(target: Target, rules: DiagnoseRules) -> tuple[Step, ...]:
+    del target, rules
+    return (Step("twice", "sustained", {"seconds": 1.0}),)
+
+
+def _finding(
+    target: Target, single: Seen, seen: Mapping[str, Seen], rules: DiagnoseRules
+) -> Finding:
+    del target, rules
+    calls = seen["twice"].samples["calls"]
+    ratio = rate(calls) / rate(single.samples["calls"])
+    rows = tuple({"call": str(i), "begin_ns": int(b)} for i, (b, _) in enumerate(calls))
+    columns = (("call", "call"), ("begin_ns", "begin"))
+    ratios = (Ratio("pace", ratio, "pace ÷ probe_ips"),)
+    return Finding("ok", None, columns, rows, None, ratios, "It goes.", "Let it go.")
+
+
+PROBE = Probe("pace", "Pace", False, _steps, _finding)
+
+
+def kept(folder: Path, name: str, values: Samples) -> SampleFile:
+    raw = values.astype("<i8").tobytes()
+    (folder / name).write_bytes(raw)
+    columns = 1 if values.ndim == 1 else values.shape[1]
+    sha = hashlib.sha256(raw).hexdigest()
+    return SampleFile(file=name, sha256=sha, n=len(values), columns=columns)
+
+
+def step_seen(name: str, kind: str, file: SampleFile, **over: Any) -> StepSeen:
+    fields: dict[str, Any] = {
+        "name": name,
+        "kind": kind,
+        "options": {},
+        "beside": None,
+        "status": "ok",
+        "why": None,
+        "samples": {"calls": file},
+        "facts": {},
+        "sensors": [],
+    }
+    return StepSeen(**{**fields, **over})
+
+
+@pytest.fixture
+def payload(tmp_path: Path) -> Diagnostics:
+    durations = np.full(40, 10 * MS, dtype=np.int64)
+    begins = UPTIME + np.arange(5, dtype=np.int64) * 20 * MS
+    calls = np.stack((begins, begins + 20 * MS), axis=1)
+    single = step_seen("single", "single", kept(tmp_path, "single.i64", durations))
+    twice = step_seen("twice", "sustained", kept(tmp_path, "twice.i64", calls))
+    fields: dict[str, Any] = {
+        "engine": "ort-cpu",
+        "processor": "cpu",
+        "role": "CPU",
+        "runtime": "ort",
+        "version": "1",
+        "compiles": False,
+        "cores": 2,
+        "workload": "net",
+        "variant": "fp32",
+        "format": "FP32",
+        "chosen": "last benchmark",
+        "chosen_from": "run",
+        "chosen_why": None,
+        "candidates": [],
+        "status": "ok",
+        "why": None,
+        "probe_ips": rate(durations),
+        "py_ips": None,
+        "latency_ns": latency_of(durations),
+        "single": single,
+        "findings": [],
+    }
+    target = target_of(TargetFields(**fields))
+    seen = {"twice": seen_of(twice, tmp_path)}
+    found = find(PROBE, target, seen_of(single, tmp_path), seen, RULES)
+    fields["findings"] = [told(PROBE, found, [twice])]
+    return Diagnostics(
+        schema="npumark-diagnostics/1",
+        id="20260101T000000Z-abc123",
+        created="2026-01-01T00:00:00Z",
+        finished=None,
+        complete=True,
+        comparable=False,
+        tool=Tool(version="0", python="3", packages={}),
+        machine={},
+        processors=[],
+        environment=Environment(checks={}, noisy=False, skipped=True, facts={}),
+        suite=Suite(
+            name="test",
+            version="1",
+            edition="seeded",
+            basis="tests",
+            manifest_sha256="0" * 64,
+            verified=True,
+            why_not=None,
+        ),
+        policy_sha256="0" * 64,
+        rules=asdict(RULES),
+        deep=False,
+        probes=["pace"],
+        argv=[],
+        targets=[TargetFields(**fields)],
+    )
+
+
+def edited(payload: Diagnostics, **fields: Any) -> Diagnostics:
+    target = payload.targets[0].model_copy(update=fields)
+    return payload.model_copy(update={"targets": [target]})
+
+
+def test_what_is_written_is_what_is_read(payload: Diagnostics, tmp_path: Path) -> None:
+    document = seal(payload)
+    (tmp_path / "diagnostics.json").write_bytes(encode(document))
+    again = read_document(tmp_path)
+    assert again.payload_sha256 == document.payload_sha256
+    assert encode(again) == encode(document)
+
+
+def test_every_finding_is_reproduced_from_the_raw_samples(
+    payload: Diagnostics, tmp_path: Path
+) -> None:
+    read = decode(encode(seal(payload))).payload
+    assert read.targets[0].findings[0].ratios[0].value == pytest.approx(0.5)
+    assert differences(read, tmp_path, [PROBE]) == []
+
+
+def test_calls_are_counted_from_the_first_one(payload: Diagnostics) -> None:
+    rows = payload.targets[0].findings[0].rows
+    assert [row["begin_ns"] for row in rows] == [i * 20 * MS for i in range(5)]
+    assert from_first_call({"a": np.array([5, 6])})["a"].tolist() == [5, 6]
+
+
+def test_a_changed_ratio_is_named(payload: Diagnostics, tmp_path: Path) -> None:
+    finding = payload.targets[0].findings[0]
+    better = finding.ratios[0].model_copy(update={"value": 0.6})
+    wrong = edited(payload, findings=[finding.model_copy(update={"ratios": [better]})])
+    assert differences(wrong, tmp_path, [PROBE]) == [
+        "ort-cpu · net: pace: ratios is not what the samples give"
+    ]
+
+
+def test_a_changed_rate_of_the_single_attempt_is_named(
+    payload: Diagnostics, tmp_path: Path
+) -> None:
+    (text,) = differences(edited(payload, probe_ips=101.0), tmp_path, [PROBE])
+    assert text == "ort-cpu · net: probe_ips is 101.0, the samples give 100.0"
+
+
+@pytest.mark.parametrize("name", ["single.i64", "twice.i64"])
+def test_a_changed_or_missing_file_is_named(
+    payload: Diagnostics, tmp_path: Path, name: str
+) -> None:
+    raw = bytearray((tmp_path / name).read_bytes())
+    raw[0] ^= 1
+    (tmp_path / name).write_bytes(raw)
+    (text,) = differences(payload, tmp_path, [PROBE])
+    assert f"{name} was changed" in text
+    (tmp_path / name).unlink()
+    (text,) = differences(payload, tmp_path, [PROBE])
+    assert f"{name} cannot be read" in text
+
+
+def test_a_probe_of_another_version_is_told(payload: Diagnostics, tmp_path: Path) -> None:
+    (text,) = differences(payload, tmp_path, [])
+    assert "no probe 'pace'" in text
+
+
+def test_an_edited_document_is_refused(payload: Diagnostics) -> None:
+    doc = json.loads(encode(seal(payload)))
+    doc["payload"]["targets"][0]["probe_ips"] = 200.0
+    with pytest.raises(IntegrityError, match="was changed after it was written"):
+        decode(json.dumps(doc).encode())
+
+
+def test_an_unknown_field_is_refused(payload: Diagnostics) -> None:
+    doc = json.loads(encode(seal(payload)))
+    doc["payload"]["comparable_too"] = True
+    with pytest.raises(IntegrityError, match="comparable_too"):
+        decode(json.dumps(doc).encode())
+
+
+def test_another_document_is_refused_and_a_missing_one_told(tmp_path: Path) -> None:
+    with pytest.raises(IntegrityError, match="is no npumark-diagnostics/1 document"):
+        decode(b'{"payload": {"schema": "npumark-record/1"}}')
+    with pytest.raises(UsageError, match="cannot be read"):
+        read_document(tmp_path / "nothing.json")
+
+
+def test_a_number_that_is_none_is_refused(payload: Diagnostics) -> None:
+    with pytest.raises(ValueError, match="finite"):
+        TargetFields(**{**dict(payload.targets[0]), "probe_ips": math.inf})
+    finding = payload.targets[0].findings[0]
+    with pytest.raises(ValueError, match="rows"):
+        ProbeFinding(**{**dict(finding), "rows": [{"ips": math.nan}]})
+
+
+def test_a_document_is_never_comparable(payload: Diagnostics) -> None:
+    with pytest.raises(ValueError, match="comparable"):
+        Document(payload=Diagnostics(**{**dict(payload), "comparable": True}), payload_sha256="")
+
+
+def test_samples_that_a_probe_cannot_read_make_its_finding_fail() -> None:
+    seen = {"twice": Seen(Step("twice", "sustained"), "ok", None, {}, {})}
+    single = Seen(Step("single", "single"), "ok", None, {"calls": np.full(3, MS)}, {})
+    target = Target("ort-cpu", "ort", "CPU", "net", "fp32", compiles=False, cores=2)
+    found = find(PROBE, target, single, seen, RULES)
+    assert found.status == "failed"
+    assert found.why is not None
+    assert "cannot be read: KeyError" in found.why
