@@ -162,6 +162,7 @@ def materialize(
     workload: WorkloadOption = None, manifest: ManifestOption = None, as_json: JsonOption = False
 ) -> None:
     """Make what is missing or damaged, checking each file."""
+    from npumark.machine.sensors import available_memory
     from npumark.pack import materialize as materializer
     from npumark.pack import store
     from npumark.pack.manifest import load_manifest
@@ -170,7 +171,7 @@ def materialize(
     loaded = load_manifest(manifest)
     paths = _paths(loaded, workload)
     with _progress() as listener:
-        root = materializer.materialize(loaded, paths, listener)
+        root = materializer.materialize(loaded, paths, listener, memory=available_memory())
     size = sum(loaded.files[path].size for path in paths)
     if as_json:
         output.put_json(

@@ -25,6 +25,11 @@ from npumark.worker.protocol import EngineInfo
 
 TIERS: tuple[Tier, ...] = ("peak", "large", "scored", "extra")
 
+LARGE_PLATFORMS = ("linux", "win32")
+"""Where the files of the large-batch peak ship (methodology 3.2 §3a), as ``sys.platform``."""
+
+_WINDOWS_AND_LINUX = "is measured under Windows and Linux only, where its files ship"
+
 
 @dataclass(frozen=True, slots=True)
 class Host:
@@ -73,6 +78,7 @@ def make_plan(
         )
     chosen = select_engines(engines, request.engines, include_emulated=request.include_emulated)
     workloads = select_workloads(manifest, request.workloads)
+    _refuse_large(workloads, host.platform)
     if only is not None:
         chosen = tuple(e for e in chosen if e.id in only)
         workloads = tuple((w, named) for w, named in workloads if w.tier == "peak")
@@ -85,7 +91,7 @@ def make_plan(
         for workload, named in workloads
         if workload.tier == tier
         for engine in chosen
-        if named or _by_default(workload, engine, large=request.large_peak)
+        if named or _by_default(workload, engine, host.platform, large=request.large_peak)
         for planned in _entries(workload, engine, request, ladder)
     ]
     if not plan:
@@ -153,9 +159,27 @@ def _one_peak_shape(
     return tuple((w, named) for w, named in workloads if w.tier != "peak" or w is keep)
 
 
-def _by_default(workload: Workload, engine: EngineInfo, *, large: bool) -> bool:
+def large_peak_left_out(request: RunRequest, plan: Sequence[Planned], platform: str) -> str | None:
+    """Return the sentence that tells why ``--large-peak`` adds nothing, null where it does."""
+    if not request.large_peak or any(p.tier == "large" for p in plan):
+        return None
+    if platform not in LARGE_PLATFORMS:
+        return f"the large-batch peak is left out: it {_WINDOWS_AND_LINUX}"
+    return "the large-batch peak is left out: no GPU that is measured here has a graph for it"
+
+
+def _refuse_large(workloads: Sequence[tuple[Workload, bool]], platform: str) -> None:
+    """Raise UsageError where a workload of the large tier is named and its files do not ship."""
+    named = next((w.id for w, named in workloads if named and w.tier == "large"), None)
+    if named is not None and platform not in LARGE_PLATFORMS:
+        raise UsageError(f"{named} {_WINDOWS_AND_LINUX}", "Leave it out.")
+
+
+def _by_default(workload: Workload, engine: EngineInfo, platform: str, *, large: bool) -> bool:
     role = engine.processor.get("role")
     if workload.tier == "large":
+        if platform not in LARGE_PLATFORMS:
+            return False
         return role == "dGPU" or (large and role == "iGPU")
     return workload.tier != "extra"
 

@@ -15,7 +15,14 @@ from npumark.orchestrator.box_plan import BoxAhead, check_peaks, look_ahead
 from npumark.orchestrator.events import Event, Note, PlanMade, Stage
 from npumark.orchestrator.interrupts import Interrupts
 from npumark.orchestrator.lists import load_known_crashes, load_ladder
-from npumark.orchestrator.plan import Estimate, Host, estimate, files_read, make_plan
+from npumark.orchestrator.plan import (
+    Estimate,
+    Host,
+    estimate,
+    files_read,
+    large_peak_left_out,
+    make_plan,
+)
 from npumark.orchestrator.request import RunRequest
 from npumark.orchestrator.select import left_out, named_engines, told_left_out
 from npumark.orchestrator.survey import Survey, probe_all
@@ -93,6 +100,8 @@ def prepare(
     # Only now: where nothing is left to measure, the refusal has told of each.
     for sentence in told_left_out(_left_out(found, request)):
         tell(Note(sentence))
+    if (said := large_peak_left_out(request, plan, sys.platform)) is not None:
+        tell(Note(said))
     projected = estimate(plan, manifest, policy, quick=request.quick)
     tell(PlanMade(plan, projected.seconds[0]))
     return Prepared(request, policy, manifest, found, plan, projected, box)
@@ -152,7 +161,8 @@ def ensure_pack(manifest: Manifest, plan: tuple[Planned, ...], tell: Tell) -> En
             told[step.stage] = step.done
             tell(Stage(name, text, step.done, step.total))
 
-    result = ensure(manifest, files_read(plan, manifest), progress)
+    free = sensors.available_memory()
+    result = ensure(manifest, files_read(plan, manifest), progress, memory=free)
     if result.rebuilt:
         named = "; ".join(fault.text for fault in result.rebuilt[:_NAMED])
         more = len(result.rebuilt) - _NAMED

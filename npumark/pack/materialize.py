@@ -89,18 +89,22 @@ def materialize(
     *,
     root: Path | None = None,
     shipped: Path = SHIPPED,
+    memory: int | None = None,
 ) -> Path:
     """Bring files of a pack into place and return its root; those that match are left alone.
 
     ``paths`` are the manifest's (None: what a default run reads); what they are made from comes
-    too. Raises PackError naming a file that cannot be made or does not come out as the
-    manifest says, SetupError where the place takes no files or has no room.
+    too. ``memory`` is how many bytes of it are free, null unknown. Raises PackError naming a
+    file that cannot be made or does not come out as the manifest says, SetupError where the
+    place takes no files, or disk or memory has no room, before anything is written.
     """
     root = root or store.pack_root(manifest)
     wanted = default_paths(manifest) if paths is None else with_needs(manifest, paths)
     found = inspect(manifest, root, wanted, progress)
     if found.faults:
-        _, made = rebuild(manifest, root, wanted, progress, shipped=shipped, keep_other=False)
+        _, made = rebuild(
+            manifest, root, wanted, progress, shipped=shipped, keep_other=False, memory=memory
+        )
         if made.failures:
             path, text = next(iter(made.failures.items()))
             raise PackError(text, "Reinstall npumark to restore what it is made from.", path=path)
@@ -115,21 +119,32 @@ def rebuild(
     *,
     shipped: Path = SHIPPED,
     keep_other: bool,
+    memory: int | None = None,
 ) -> tuple[Inspection, Made]:
     """Under the pack's lock, look again and make every file that is still at fault, once.
 
     ``wanted`` has sources before what is made from them. With ``keep_other`` a file that comes
     out different from what the manifest says is put in place where nothing usable was.
-    Raises SetupError where the place takes no files or has no room.
+    Raises SetupError where the place takes no files, or disk or memory has no room.
     """
     with store.locked(root, progress):
         found = inspect(manifest, root, wanted, progress)
         todo = [manifest.files[path] for path in wanted if path in found.faults]
         store.check_space(root, sum(file.size for file in todo))
+        _check_memory(todo, memory)
         store.sweep(root)
         keep = {f.path for f in todo if keep_other and found.faults[f.path].stamp is None}
         made = _Crew(root, shipped, keep, todo, progress).work(todo)
     return found, made
+
+
+def _check_memory(todo: Iterable[PackFile], free: int | None) -> None:
+    """Raise SetupError where the files that take the most memory, as many as are made at a time,
+    do not fit into what is free."""
+    largest = sorted(todo, key=recipes.working_bytes, reverse=True)[:THREADS]
+    if largest:
+        needed = sum(map(recipes.working_bytes, largest))
+        store.check_memory(needed, free, largest[0].path)
 
 
 class _Crew:

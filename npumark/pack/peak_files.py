@@ -81,6 +81,19 @@ def int8_layer(
     return levels.astype(np.int8), scale
 
 
+def working_bytes(chain: Chain, inputs: int | None) -> int:
+    """Return the memory that making a file of a chain takes at the most: ``inputs`` is how many
+    inputs it holds the references of, null for a file of weights or inputs.
+
+    References hold every activation as float64 [S, D], one layer's result and what it replaces,
+    and its weights before and as float64 [D, D]; the others three float32 arrays of their shape.
+    """
+    activations, matrix = chain.rows * chain.width, chain.width**2
+    if inputs is None:
+        return 12 * max(activations, matrix)
+    return 8 * (inputs + 2) * activations + 16 * matrix
+
+
 def write_weights(chain: Chain, form: WeightForm, out: BinaryIO) -> None:
     """Write one weight file of a chain, layer by layer."""
     _, shift = seeded.he_grid(chain.width)

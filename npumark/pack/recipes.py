@@ -64,6 +64,22 @@ def make(file: PackFile, source: Source, out: BinaryIO) -> None:
         ) from fault
 
 
+def working_bytes(file: PackFile) -> int:
+    """Return the memory that making a file takes at the most, near enough to refuse what cannot
+    fit: that of a chain by its shape, that of any other file its size. Arguments that make no
+    sense are told when the file is made."""
+    if not (file.recipe or "").startswith("peak-"):
+        return 0 if file.origin == "shipped" else file.size
+    from npumark.pack import peak_files, seeded
+
+    try:
+        chain = seeded.Chain.parse(file.args["workload"])
+        names = file.args["names"] if file.recipe == "peak-references" else None
+        return peak_files.working_bytes(chain, None if names is None else len(names))
+    except _SENSELESS:
+        return file.size
+
+
 def _copy(file: PackFile, source: Source, out: BinaryIO) -> None:
     shipped_path = source.shipped / file.path
     if not shipped_path.is_file():

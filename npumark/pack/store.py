@@ -73,6 +73,17 @@ def check_space(root: Path, missing: int) -> None:
         )
 
 
+def check_memory(needed: int, free: int | None, path: str) -> None:
+    """Raise SetupError unless ``needed`` bytes of memory are free to make ``path`` and what is
+    made beside it; a machine that does not state its free memory is trusted."""
+    if free is None or needed <= free:
+        return
+    raise SetupError(
+        f"making {path} needs {_mb(needed)} of memory and {_mb(free)} are free",
+        "Close programs that hold much memory, or name what is to be measured with --workload.",
+    )
+
+
 @contextlib.contextmanager
 def locked(
     root: Path,

@@ -61,14 +61,16 @@ def ensure(
     *,
     root: Path | None = None,
     shipped: Path = materialize.SHIPPED,
+    memory: int | None = None,
 ) -> EnsureResult:
     """Verify the files a run reads (None: a default run's), rebuilding once what is at fault.
 
     Nothing is written, and no lock taken, where all is well: a read-only pack can be measured.
     A file that cannot be rebuilt as the manifest says is left as it lies, or put in place as it
-    comes out; the run may read it and is not comparable. Raises SetupError where something
-    must be rebuilt and the place takes no files or has no room, PackError where ``paths``
-    names a file that the manifest lacks.
+    comes out; the run may read it and is not comparable. ``memory`` is how many bytes of it are
+    free, null unknown. Raises SetupError where something must be rebuilt and the place takes no
+    files, or disk or memory has no room, PackError where ``paths`` names a file that the
+    manifest lacks.
     """
     root = root or store.pack_root(manifest)
     wanted = (
@@ -82,7 +84,7 @@ def ensure(
     rebuilt: tuple[Fault, ...] = ()
     if found.faults:
         found, made = materialize.rebuild(
-            manifest, root, wanted, progress, shipped=shipped, keep_other=True
+            manifest, root, wanted, progress, shipped=shipped, keep_other=True, memory=memory
         )
         left = {p: f.stamp for p, f in found.faults.items() if f.stamp and p in made.failures}
         stamps = {**found.stamps, **left, **made.others, **made.stamps}
