@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from npumark.gates.accumulate import SNR_CAP_DB
+from npumark.gates.measures import SNR_CAP_DB
 from npumark.policy import load_policy
 from npumark.record.box import BoxAttempt, BoxSolo
 from npumark.score.box import box_seed, counted_calls, judged
