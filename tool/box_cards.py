@@ -371,6 +371,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("this needs two CPUs, and Linux to bind cards to them; nothing was tried")
         return 3
     policy = short_policy(quick=given.quick)
+    load = os.getloadavg()[0]
+    if not given.json:
+        print(
+            f"{len(cores)} CPUs, load {load:.1f} when it began, windows of {policy.box.window_s:g} s"
+        )
     told: dict[str, list[Check]] = {}
     with tempfile.TemporaryDirectory(prefix="npumark-box-cards.") as folder:
         os.environ["NPUMARK_HOME"] = folder
@@ -384,11 +389,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     failed = sum(not check.held for checks in told.values() for check in checks)
     if given.json:
         rows = {name: [asdict(check) for check in checks] for name, checks in told.items()}
-        print(
-            json.dumps(
-                {"window_s": policy.box.window_s, "scenes": rows, "ok": not failed}, indent=1
-            )
-        )
+        facts = {"cpus": len(cores), "load": load, "window_s": policy.box.window_s}
+        print(json.dumps({**facts, "scenes": rows, "ok": not failed}, indent=1))
     else:
         print(f"{failed} expectations did not hold" if failed else "every expectation held")
     return 1 if failed else 0
