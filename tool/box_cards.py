@@ -373,9 +373,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     policy = short_policy(quick=given.quick)
     load = os.getloadavg()[0]
     if not given.json:
-        print(
-            f"{len(cores)} CPUs, load {load:.1f} when it began, windows of {policy.box.window_s:g} s"
-        )
+        window = f"windows of {policy.box.window_s:g} s"
+        print(f"{len(cores)} CPUs, load {load:.1f} when it began, {window}")
     told: dict[str, list[Check]] = {}
     with tempfile.TemporaryDirectory(prefix="npumark-box-cards.") as folder:
         os.environ["NPUMARK_HOME"] = folder
