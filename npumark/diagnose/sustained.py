@@ -152,6 +152,8 @@ def _advice(
         return f"Plan long work by the last pace, not by a short benchmark, and {slowed.advice}."
     if least < 1 - rules.notable:
         return "The pace dipped and came back: look for what else ran then, and run it again."
+    if kept > 1 + rules.notable and slowed.known:
+        return f"Something slowed its beginning: {slowed.advice}, and run it again."
     if kept > 1 + rules.notable:
         return "It was not yet at its pace when it began: warm it up before work that must be fast."
     if slowed.known:

@@ -104,6 +104,8 @@ def test_a_pace_that_grows_was_not_warm() -> None:
     found = find(calls_at(80, 100, 100))
     assert "runs at 125 % of its first pace" in (found.finding or "")
     assert (found.advice or "").startswith("It was not yet at its pace when it began")
+    disturbed = find(calls_at(80, 100, 100), counted("nr_throttled", 1, 41))
+    assert (disturbed.advice or "").startswith("Something slowed its beginning: raise the CPU")
 
 
 def test_calls_that_a_windows_end_cuts_count_in_both_by_their_share() -> None:
