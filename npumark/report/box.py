@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from npumark.policy import load_policy
 from npumark.record.box import BoxAttempt, BoxCard, BoxRole, BoxSolo
@@ -29,9 +30,9 @@ def box_lines(run: Payload) -> list[str]:
     ]
 
 
-def box(sheet: Sheet, run: Payload) -> None:
+def box(sheet: Sheet, run: Payload, logs: Path | None = None) -> None:
     """Add a block per role whose cards were measured at once, or why there is none although it
-    was asked for."""
+    was asked for, and the folder ``logs`` of the workers' logs where a card left one."""
     if run.box is None:
         if run.plan.box.mode in ("on", "only") and run.box_why:
             sheet.blank()
@@ -39,6 +40,9 @@ def box(sheet: Sheet, run: Payload) -> None:
         return
     for role in run.box.roles:
         _role(sheet, run, role)
+    told = (c.log_tail for r in run.box.roles for a in r.attempts for c in a.cards)
+    if logs is not None and any(told):
+        sheet.path("Logs:", str(logs), indent=2)
 
 
 def _role(sheet: Sheet, run: Payload, role: BoxRole) -> None:

@@ -10,6 +10,7 @@ from npumark.report.box import box
 from npumark.report.catalog import Catalog
 from npumark.report.compiled import compiled
 from npumark.report.failures import failures
+from npumark.report.large_peak import large_peak
 from npumark.report.networks import networks
 from npumark.report.page import Page
 from npumark.report.processors import processors
@@ -37,7 +38,7 @@ def render(
     headline(sheet, run)
     standing(sheet, run)
     processors(sheet, run, known)
-    box(sheet, run)
+    box(sheet, run, logs)
     networks(sheet, run, known)
     failures(sheet, run, logs)
     closing.harness(sheet, run)

@@ -310,3 +310,13 @@ def test_a_strangers_text_shows_and_no_terminal_obeys_it(make_record: Make) -> N
     text = render(make_record(box={"roles": [shown]}), Page(width=60))
     assert "red" in text
     assert {c for c in text if not c.isprintable() and c != "\n"} == set()
+
+
+@pytest.mark.parametrize(("log", "told"), [("CUDA error 700\n", True), (None, False)])
+def test_logs_are_pointed_at_where_a_card_left_one(
+    make_record: Make, log: str | None, told: bool
+) -> None:
+    dead = ran(2, status="crashed", why="the worker died", log_tail=log)
+    void = attempt(1, [ran(1), dead], counts=False, tops=None, void_because=["dgpu-2 crashed"])
+    record = make_record(box={"roles": [role(attempts=[void])]}, entries=[])
+    assert ("Logs: /runs/x/logs" in render(record, Page(), logs=Path("/runs/x/logs"))) is told
