@@ -38,6 +38,7 @@ def render(
     headline(sheet, run)
     standing(sheet, run)
     processors(sheet, run, known)
+    large_peak(sheet, run)
     box(sheet, run, logs)
     networks(sheet, run, known)
     failures(sheet, run, logs)
