@@ -160,7 +160,7 @@ class Engine(ABC):
             raise Unsupported(f"{self.name} takes one input per call")
         if request.device_choice == "automatic" and self.automatic is None:
             raise Unsupported(f"{self.name} has no automatic choice of its device")
-        with _foreign_errors():
+        with _foreign_errors(request.batch):
             return self._load(request)
 
     def placement(self, request: LoadRequest, feed: list[Array], runs: int) -> Placement:
@@ -182,7 +182,7 @@ class Engine(ABC):
 
 
 @contextmanager
-def _foreign_errors() -> Iterator[None]:
+def _foreign_errors(batch: int = 1) -> Iterator[None]:
     try:
         yield
     except (EngineError, PackError):
@@ -191,4 +191,8 @@ def _foreign_errors() -> Iterator[None]:
         raise EngineError("the runtime ran out of memory") from fault
     except Exception as fault:
         text = " ".join(str(fault).split())[:500]
+        if batch != 1:  # the same graph loads with one input per call
+            raise Unsupported(
+                f"the graph does not allow {batch} inputs per call: {text}"
+            ) from fault
         raise EngineError(f"{type(fault).__name__}: {text}") from fault

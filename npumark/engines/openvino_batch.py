@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from npumark.errors import Unsupported
-
 _TAKE_SHAPES = ("Reshape", "Interpolate")
 """Operators whose second operand is a shape with the batch in it."""
 
@@ -18,8 +16,7 @@ _TAKE_SHAPES = ("Reshape", "Interpolate")
 def batched(model: Any, n: int) -> Any:
     """Return an ``openvino.Model`` with the leading dimension of its inputs multiplied by ``n``.
 
-    The model is changed in place. Raises Unsupported with the runtime's own words where its
-    shapes do not allow it.
+    The model is changed in place. Raises what the runtime raises where its shapes do not allow it.
     """
     import openvino
 
@@ -42,12 +39,8 @@ def batched(model: Any, n: int) -> Any:
         if shape.dtype.kind == "i" and shape.size and shape[0] > 0:
             shape[0] *= n
             operator.input(1).replace_source_output(openvino.op.Constant(shape).output(0))
-    try:
-        for parameter in model.get_parameters():
-            first, *rest = parameter.get_partial_shape().to_shape()
-            parameter.set_partial_shape(openvino.PartialShape([first * n, *rest]))
-        model.validate_nodes_and_infer_types()
-    except RuntimeError as fault:
-        text = " ".join(str(fault).split())[:300]
-        raise Unsupported(f"the graph does not allow {n} inputs per call: {text}") from fault
+    for parameter in model.get_parameters():
+        first, *rest = parameter.get_partial_shape().to_shape()
+        parameter.set_partial_shape(openvino.PartialShape([first * n, *rest]))
+    model.validate_nodes_and_infer_types()
     return model

@@ -121,6 +121,28 @@ def test_each_engine_asks_for_its_own_units(
     assert ("load", units, None) in engine.mac.calls
 
 
+def test_left_to_core_ml_it_may_use_every_device_and_its_plan_tells_what_it_picked(
+    pack: coreml_build.Pack, engine: FakeCoreMl
+) -> None:
+    own = engine.load(request(pack, "GPU"))
+    assert own.picked() is None
+    own.close()
+    session = engine.load(replace(request(pack, "GPU"), device_choice="automatic"))
+    assert ("load", "ALL", None) in engine.mac.calls
+    assert session.picked() == "Neural Engine"
+    engine.mac.no_plan = "compute plans need macOS 14.4"
+    with pytest.raises(EngineError, match=r"macOS 14\.4"):
+        session.picked()
+    session.close()
+
+
+def test_a_compiled_program_takes_one_input_per_call(
+    pack: coreml_build.Pack, engine: FakeCoreMl
+) -> None:
+    with pytest.raises(Unsupported, match="shapes of a compiled Core ML program are fixed"):
+        engine.load(request(pack).of_batch(2))
+
+
 def test_a_model_without_a_cache_leaves_nothing_behind(
     pack: coreml_build.Pack, engine: FakeCoreMl, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

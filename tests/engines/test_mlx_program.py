@@ -222,6 +222,21 @@ def test_images_are_held_as_convolutions_take_them() -> None:
         images(mixed)
 
 
+def test_a_shape_in_the_program_grows_with_the_batch(
+    mx: FakeMlx, pack: Callable[[str], Path]
+) -> None:
+    root = pack(MOBILENET)
+    node = ProgramNode("reshape", "flat", ("pool",), (1, 960), {"shape": (1, 960)}, ())
+    rows = np.random.default_rng(2).standard_normal((3, 960)).astype(np.float32)
+    builder = Builder(program_of(MOBILENET), root, "mlx-fp16", 3)
+    assert "pool" in builder.images
+    # Images are held NHWC; the program's shape is of NCHW.
+    found = builder.node(node, [rows.reshape(3, 1, 1, 960)])
+    assert np.array_equal(np.asarray(found), rows)
+    with pytest.raises(ValueError, match="cannot reshape"):
+        Builder(program_of(MOBILENET), root, "mlx-fp16").node(node, [rows.reshape(3, 1, 1, 960)])
+
+
 def reference(op: str, x: np.ndarray, shape: Sequence[int], **attrs: Any) -> np.ndarray:
     """Return what ONNX's own evaluator makes of an image NCHW."""
     inputs, tensors = ["x"], []
