@@ -32,8 +32,9 @@ from npumark.worker import beside as program
 _BUSY_WITHIN_S = 60.0
 """For every process to import NumPy, fill its buffer and say that it is busy."""
 
-_END_WITHIN_S = 2.0
-"""For a process to look up from its work and tell what it did."""
+_END_WITHIN_S = 10.0
+"""For a process to look up from its work and tell what it did. One that is late is taken for dead;
+where the body was interrupted none is waited for."""
 
 _MOST_MEMORY = 0.5
 """Of the memory that is free: the engine needs some too."""

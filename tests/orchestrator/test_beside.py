@@ -4,6 +4,8 @@ import os
 import signal
 import subprocess
 import sys
+import threading
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -31,12 +33,21 @@ def loads() -> list[psutil.Process]:
     ]
 
 
+def has_worked(process: psutil.Process) -> None:
+    """Wait until a process has had 50 ms of CPU time more than it has now."""
+    began, until = process.cpu_times().user, time.monotonic() + 20
+    while process.cpu_times().user < began + 0.05:
+        assert time.monotonic() < until, "the load does nothing"
+        threading.Event().wait(0.01)
+
+
 @pytest.mark.parametrize("kind", ["cpu", "memory"])
 def test_a_load_is_busy_inside_and_gone_outside(kind: Any) -> None:
     with beside(kind, rules=RULES, host=ONE) as load:
         (process,) = loads()
         assert process.cpu_affinity() == [min(os.sched_getaffinity(0))]
         assert load.facts == {}
+        has_worked(process)
     assert loads() == []
     facts = load.facts
     assert (facts["kind"], facts["processes"], facts["died"], facts["bound"]) == (kind, 1, 0, True)
