@@ -178,7 +178,7 @@ def require(choices: Sequence[RoleChoice], processors: Sequence[Processor]) -> N
     if any(c.why is None for c in choices):
         return
     there = [p.role for p in processors if p.role in ROLES and not p.details.get("emulated")]
-    few = " and ".join(f"only one {role}" for role in there) or f"no {', '.join(ROLES)}"
+    few = " and ".join(f"only one {role}" for role in there) or "no iGPU, dGPU or NPU"
     raise NothingToMeasure(
         "; ".join(c.why for c in choices if c.why) or f"nothing to sum: there is {few} here",
         "A box total needs two or more cards of one role that engines reach and can tell apart; "

@@ -79,8 +79,10 @@ class RunState:
     policy: Policy
 
     def took_part(self, kind: Callable[[EngineRecord], bool]) -> bool:
-        """Whether an engine of some kind ran at least one attempt."""
+        """Whether an engine of some kind ran at least one attempt, alone or with others."""
         ran = {e.engine for e in self.entries if e.attempts}
+        roles = self.box.roles if self.box else []
+        ran |= {card.engine for r in roles for a in r.attempts for card in a.cards}
         return any(engine.id in ran and kind(engine) for engine in self.engines)
 
 

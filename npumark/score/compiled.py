@@ -18,6 +18,9 @@ _LEFT_NONE = ("crashed", "timeout", "no_result")
 def compiled(payload: Payload, facts: RunFacts) -> Iterator[Difference]:
     """Check what was prepared: for which attempt, when, how long, and what attempts found."""
     attempts = {p.key: e.attempts for p, e in zip(facts.plan, payload.entries, strict=True)}
+    # What another record measured alone is prepared for the box stage, and is no entry here.
+    for solo in payload.plan.box.solo:
+        attempts.setdefault((solo.engine, solo.workload, solo.variant), [])
     # What a peak of another record needs is prepared for the box stage, without an entry.
     given: dict[Key, Sequence[Attempt]] = {
         (s.engine, s.workload, s.variant): () for s in payload.plan.box.solo
