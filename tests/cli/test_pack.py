@@ -57,6 +57,16 @@ def test_the_life_of_a_pack(home: Path, capsys: pytest.CaptureFixture[str]) -> N
     assert _json(capsys, "clean")["bytes"] == 0
 
 
+def test_too_little_memory_ends_with_2_and_says_what_it_takes(
+    home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("npumark.machine.sensors.available_memory", lambda: 10)
+    assert main(["pack", "materialize", "-w", "peak-8192x4096x4"]) == 2
+    said = capsys.readouterr().err
+    assert "making peak-8192x4096x4/references.f16 needs" in said
+    assert [path for path in home.rglob("*.f16*") if path.is_file()] == []
+
+
 def test_damage_is_named_with_exit_code_5(capsys: pytest.CaptureFixture[str]) -> None:
     main(["pack", "materialize", "-w", TINY])
     root = store.pack_root(load_manifest())

@@ -14,7 +14,14 @@ from npumark.orchestrator.lists import (
     parse_known_crashes,
     parse_ladder,
 )
-from npumark.orchestrator.plan import Host, _first_of_each_format, estimate, files_read, make_plan
+from npumark.orchestrator.plan import (
+    Host,
+    _first_of_each_format,
+    estimate,
+    files_read,
+    large_peak_left_out,
+    make_plan,
+)
 from npumark.orchestrator.request import RunRequest
 from npumark.policy import load_policy
 from npumark.score.planned import Planned
@@ -75,6 +82,44 @@ def test_the_large_peak_is_for_discrete_gpus_and_others_on_request() -> None:
     assert large(RunRequest()) == {GPU.id}
     assert large(RunRequest(large_peak=True)) == {GPU.id, IGPU.id}
     assert large(RunRequest(workloads=("peak-xl",))) == {CPU.id, GPU.id, IGPU.id, NPU.id}
+
+
+@pytest.mark.parametrize(
+    ("platform", "ships"), [("linux", True), ("win32", True), ("darwin", False)]
+)
+def test_the_large_peak_is_for_windows_and_linux(platform: str, ships: bool) -> None:
+    asked = RunRequest(large_peak=True)
+    plan = planned(asked, (CPU, GPU), platform=platform)
+    assert any(p.tier == "large" for p in plan) is ships
+    said = large_peak_left_out(asked, plan, platform)
+    assert (said is None) is ships
+    if not ships:
+        assert said is not None
+        assert "Windows and Linux only" in said
+        with pytest.raises(UsageError, match="peak-xl is measured under Windows and Linux only"):
+            planned(RunRequest(workloads=("peak-xl",)), (CPU, GPU), platform=platform)
+        # A kind stands for those of it that there are.
+        kind = planned(RunRequest(workloads=("peak",)), (GPU,), platform=platform)
+        assert {p.tier for p in kind} == {"peak"}
+
+
+def test_a_large_peak_that_adds_nothing_is_told() -> None:
+    asked = RunRequest(large_peak=True)
+    assert "no GPU" in str(large_peak_left_out(asked, plan_for((CPU,), asked), "linux"))
+    assert large_peak_left_out(RunRequest(), plan_for((CPU,), RunRequest()), "darwin") is None
+
+
+def test_the_large_peaks_files_are_read_where_it_is_planned_only() -> None:
+    pack = synthetic.manifest()
+    assert not any("peak-xl" in path for path in files_read(plan_for((CPU,), RunRequest()), pack))
+    more = plan_for((CPU, GPU), RunRequest())
+    assert any("peak-xl" in path for path in files_read(more, pack))
+
+
+def test_the_large_peak_has_the_encodings_that_its_engine_runs() -> None:
+    wide = replace(GPU, variants=("fp32", "fp16", "int8-u8s8"), derived_from={})
+    plan = plan_for((wide,), RunRequest())
+    assert {p.variant for p in plan if p.tier == "large"} == {"fp32", "fp16", "int8-u8s8"}
 
 
 def test_extras_are_measured_when_named() -> None:

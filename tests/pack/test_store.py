@@ -53,6 +53,58 @@ def test_too_little_space_is_said_before_anything_is_written(
     assert not store.pack_root(manifest).exists()
 
 
+LARGE = "peak-8192x4096x4"
+
+
+@pytest.mark.parametrize("variant", ["fp32", "int8-u8s8"])
+def test_the_large_chain_is_refused_before_anything_is_written(
+    manifest: Manifest, variant: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = manifest.workloads[LARGE].files(variant)
+    free = 100_000_000
+    monkeypatch.setattr(store.shutil, "disk_usage", lambda _: Usage(1, 1, free))
+    need = sum(manifest.files[path].size for path in set(wanted)) + store.SPACE_MARGIN
+    with pytest.raises(SetupError, match="the disk has 100 MB left") as caught:
+        verify.ensure(manifest, wanted, memory=1 << 40)
+    assert f"{(need - free) / 1e6:.0f} MB are missing" in caught.value.message
+    assert caught.value.exit_code == 2
+    assert not store.pack_root(manifest).exists()
+
+
+def test_too_little_memory_for_the_large_chain_is_said_before_anything_is_written(
+    manifest: Manifest,
+) -> None:
+    wanted = manifest.workloads[LARGE].files("int8-u8s8")
+    references = recipes.working_bytes(manifest.files[f"{LARGE}/references.f16"])
+    beside = recipes.working_bytes(manifest.files[f"{LARGE}/inputs.f32"])
+    # Measured: 1.23 GB and 0.34 GB.
+    assert 1.23e9 < references < 1.4e9
+    assert 0.34e9 < beside < 0.45e9
+    with pytest.raises(SetupError, match=r"making .*references.f16 needs") as caught:
+        verify.ensure(manifest, wanted, memory=references + beside - 1)
+    assert "--workload" in str(caught.value.hint)
+    assert not store.pack_root(manifest).exists()
+
+
+@pytest.mark.parametrize("memory", [None, 1 << 40])
+def test_memory_that_suffices_or_is_not_known_stops_nothing(
+    manifest: Manifest, tiny: tuple[str, ...], memory: int | None
+) -> None:
+    assert verify.ensure(manifest, tiny, memory=memory).verified
+
+
+def test_memory_is_not_asked_for_where_nothing_is_missing(
+    manifest: Manifest, root: Path, tiny: tuple[str, ...]
+) -> None:
+    assert verify.ensure(manifest, tiny, memory=0).verified
+
+
+def test_every_file_of_the_pack_has_a_bound_on_its_making(manifest: Manifest) -> None:
+    made = [file for file in manifest.files.values() if file.origin != "shipped"]
+    assert made
+    assert all(recipes.working_bytes(file) > 0 for file in made)
+
+
 def test_space_is_not_asked_for_where_nothing_is_missing(
     manifest: Manifest, root: Path, tiny: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:

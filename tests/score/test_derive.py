@@ -395,6 +395,43 @@ def test_the_large_peak_stands_beside_the_score() -> None:
     assert derived().large_peak is None
 
 
+def _gpu_of_tiers(large: float) -> Derived:
+    """Derive a GPU's run whose large chain reaches ``large`` times the TOPS of the peak test, the
+    first of its two encodings there 30 % more than the other."""
+    gpu = engine("ort-cuda-dgpu", "dGPU", variants=("fp32", "fp16"), derived_from={})
+    macs = PACK.workloads
+
+    def model(planned: Planned, n: int) -> Answer:
+        speed = large if planned.tier == "large" else 1.0
+        speed *= 1.3 if planned.tier == "large" and planned.variant == "fp16" else 1.0
+        ips = 1e12 * speed / macs[planned.workload].macs
+        return dataclasses.replace(steady(planned, n), ips=ips)
+
+    return derived(model, gpu, request=RunRequest(workloads=("peak",)))
+
+
+@pytest.mark.parametrize("large", [0.1, 10.0])
+def test_screening_never_compares_the_large_peak_with_the_peak_test(large: float) -> None:
+    result = _gpu_of_tiers(large)
+    ran = {(e.workload, e.variant): e.stats for e in result.entries}
+    assert {w for w, _ in ran} == {"peak-s", "peak-l", "peak-xl"}
+    screened = {key for key, stats in ran.items() if stats.screened}
+    assert screened == {("peak-xl", "fp32")}  # by its own tier's best
+    assert {stats.attempts for key, stats in ran.items() if key not in screened} == {5}
+
+
+def test_the_large_peak_is_in_neither_score_nor_peak_nor_delivered() -> None:
+    result = _gpu_of_tiers(10.0)
+    assert result.large_peak is not None
+    (gpu,) = result.engines
+    assert gpu.peak is not None
+    assert result.score is not None
+    assert gpu.peak.tops == result.score.tops == pytest.approx(2.0, rel=1e-3)
+    assert result.large_peak["engines"][gpu.id]["tops"] == pytest.approx(26.0, rel=1e-3)
+    assert gpu.peak.workload != "peak-xl"
+    assert gpu.delivered is None
+
+
 def test_an_emulated_engine_never_leads() -> None:
     fake = dataclasses.replace(NPU, emulated=True)
     fast_npu = lambda p, n: Answer(ips=1e4) if p.engine == NPU.id else steady(p, n)  # noqa: E731
