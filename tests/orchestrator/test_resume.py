@@ -97,6 +97,10 @@ def test_a_request_survives_its_journal(
         time_budget_s=budget,
         argv=argv,
         out=Path("/somewhere/record.json"),
+        box="only",
+        box_roles=("dGPU", "NPU"),
+        box_cards=engines,
+        box_from=Path("/somewhere/peaks.json"),
     )
     assert request_from_json(request_to_json(request)) == request
 
