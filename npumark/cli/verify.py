@@ -77,6 +77,7 @@ def verify(
         output.put_json(_document(path, payload.run_id, error, found, raw))
     elif fault is None:
         attempts = sum(len(e.attempts) for e in payload.entries)
+        attempts += sum(len(r.attempts) for r in payload.box.roles) if payload.box else 0
         kept = "no raw samples lie beside it" if raw is None else _kept(whole)
         output.put(
             f"{path}: the digest holds, and every figure recomputes exactly from "

@@ -26,11 +26,10 @@ def render_plan(found: DryRun, page: Page) -> str:
     """
     sheet = Sheet(page)
     active = [p for p in found.plan if p.skip is None]
-    sheet.say(
-        f"{count(len(active), 'entry', 'entries')} on {count(_engines(active), 'engine')}; "
-        "nothing has been measured.",
-        style=STRONG,
-    )
+    measured = f"{count(len(active), 'entry', 'entries')} on {count(_engines(active), 'engine')}"
+    if found.box.solo:
+        measured = "All cards at once alone, with the peaks of another run"
+    sheet.say(f"{measured}; nothing has been measured.", style=STRONG)
     for tier, title in _TIERS.items():
         _tier(sheet, title, [p for p in active if p.tier == tier])
     _box(sheet, found)
