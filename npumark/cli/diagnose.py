@@ -72,6 +72,14 @@ def diagnose(
     json: Annotated[
         bool, typer.Option("--json", help="Write the document, as JSON, to standard output.")
     ] = False,
+    check: Annotated[
+        Path | None,
+        typer.Option(
+            "--check",
+            metavar="FILE",
+            help="Read each finding of a saved document again from the samples beside it; stop.",
+        ),
+    ] = None,
     skip_preconditions: Annotated[
         bool,
         typer.Option("--skip-preconditions", help="Measure without looking (recorded)."),
@@ -101,6 +109,9 @@ def diagnose(
     """
     from npumark.orchestrator.diagnose_request import DiagnoseRequest
 
+    if check is not None:
+        _check(check)
+        return
     request = DiagnoseRequest(
         engines=tuple(engine) if engine else None,
         workloads=tuple(workload) if workload else None,
@@ -145,6 +156,25 @@ def _diagnose(request: DiagnoseRequest, *, as_json: bool) -> int:
     if as_json and outcome.exit_code == INTERRUPTED:
         tell("stopped; what was measured is saved", f"See {outcome.path}.")
     return outcome.exit_code
+
+
+def _check(path: Path) -> None:
+    """Raise IntegrityError naming what the raw samples beside a document do not give."""
+    from npumark.diagnose.document import read_document
+    from npumark.diagnose.reading import differences
+    from npumark.diagnose.registry import PROBES
+    from npumark.errors import IntegrityError
+
+    payload = read_document(path).payload
+    folder = path if path.is_dir() else path.parent
+    found = differences(payload, folder, PROBES)
+    if found:
+        raise IntegrityError(
+            "the raw samples beside it do not give what the document says: " + "; ".join(found),
+            "Check the document in the run's own folder, where its samples lie.",
+        )
+    findings = sum(len(target.findings) for target in payload.targets)
+    output.put(f"{findings} findings, each as its raw samples give it\n")
 
 
 def _text(document: Document, path: Path) -> str:

@@ -241,11 +241,17 @@ def test_json_is_the_document_and_nothing_else(
     assert "exists" in capsys.readouterr().err
 
 
-def test_the_report_says_what_was_found(
-    call: Callable[..., int], make_card: Card, capsys: pytest.CaptureFixture[str]
+def test_the_report_says_what_was_found_and_a_check_reads_it_again(
+    call: Callable[..., int], lab: Bench, make_card: Card, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert call("--probe", "idle_wake", cards=(make_card(),)) == 0
     assert "takes no longer than one of many" in capsys.readouterr().out
+    (folder,) = (lab.runs.home / "data" / "diagnostics").iterdir()
+    assert main(["diagnose", "--check", str(folder / "diagnostics.json")]) == 0
+    assert capsys.readouterr().out == "1 findings, each as its raw samples give it\n"
+    next(folder.rglob("busy.i64")).write_bytes(b"")
+    assert main(["diagnose", "--check", str(folder)]) == 5
+    assert "busy.i64 was changed" in capsys.readouterr().err
 
 
 def test_nothing_to_diagnose_is_3(
