@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-import tempfile
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import Distribution, distributions
@@ -30,7 +29,20 @@ def _writable(place: Path) -> bool:
 
 
 def _temporary() -> Path:
-    return Path(tempfile.gettempdir())
+    """Return the folder that Python's ``tempfile`` would take, which proves it by writing there
+    and is not asked for that reason."""
+    named = [os.environ[n] for n in ("TMPDIR", "TEMP", "TMP") if os.environ.get(n)]
+    if os.name == "nt":
+        usual = [
+            os.path.expandvars(r"%LOCALAPPDATA%\Temp"),
+            os.path.expandvars(r"%SYSTEMROOT%\Temp"),
+        ]
+    else:
+        usual = ["/tmp", "/var/tmp", "/usr/tmp"]  # noqa: S108 - looked at, never written to
+    for place in map(Path, (*named, *usual)):
+        if place.is_dir() and _writable(place):
+            return place
+    raise FileNotFoundError("no folder for temporary files")
 
 
 def _installed(folders: tuple[str, ...] | None) -> Iterable[Distribution]:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from npumark.machine.host import Memory, Running
+from npumark.orchestrator.lock import measuring
 from tests.machine.conftest import UNPLUGGED
 
 SUPPLY = "/sys/class/power_supply"
@@ -180,6 +181,14 @@ def test_this_process_is_not_its_own_background_load(clinic: Any) -> None:
         f"/proc/{os.getpid()}/stat", _process(os.getpid(), "npumark", 200)
     )
     assert clinic.seen()["background_load"].value["busiest"] == []
+
+
+def test_another_npumark_is_found(clinic: Any, tmp_path: Any) -> None:
+    assert clinic.seen()["other_npumark"].state == "ok"
+    with measuring("npumark run --quick"):
+        seen = clinic.seen()["other_npumark"]
+    assert seen.state == "problem"
+    assert f"`npumark run --quick`, process {os.getpid()}" in seen.sentence
 
 
 def test_fewer_cpus_than_the_machine_has_are_found(clinic: Any) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from npumark.doctor.scene import Outside
 from npumark.doctor.space import missing_bytes, resident_bytes
 from npumark.machine.card import Card
 from npumark.machine.inventory import Inventory
@@ -54,6 +55,21 @@ def test_a_temporary_folder_that_is_full_or_none_is_found(clinic: Any) -> None:
 
     assert "TMPDIR" in clinic.seen(temporary=nowhere)["temporary_folder"].fix
     assert clinic.seen(free=lambda _: 0)["temporary_folder"].state == "problem"
+
+
+def test_the_temporary_folder_is_found_without_writing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    assert Outside().temporary() == tmp_path
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "none"))
+    monkeypatch.delenv("TEMP", raising=False)
+    monkeypatch.delenv("TMP", raising=False)
+    assert Outside().temporary() != tmp_path
+    assert list(tmp_path.iterdir()) == []
+    monkeypatch.setattr("npumark.doctor.scene._writable", lambda _: False)
+    with pytest.raises(FileNotFoundError):
+        Outside().temporary()
 
 
 def test_examining_writes_nothing(clinic: Any, tmp_path: Path) -> None:

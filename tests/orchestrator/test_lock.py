@@ -16,7 +16,7 @@ import pytest
 from npumark import paths
 from npumark.errors import SetupError
 from npumark.orchestrator.containment import kill_marked
-from npumark.orchestrator.lock import Taken, measuring, measuring_with
+from npumark.orchestrator.lock import Taken, at_work, measuring, measuring_with
 from npumark.orchestrator.worker_env import MARKER
 
 HOLD = """
@@ -140,3 +140,24 @@ def test_environments_that_nobody_can_change_are_measured_all_the_same(
     assert list(shared.iterdir()) == []
     with measuring_with(tmp_path / "none", "npumark run"):
         assert not (tmp_path / "none").exists()
+
+
+def test_who_is_at_work_is_told_without_taking_the_lock(tmp_path: Path) -> None:
+    assert at_work(tmp_path) is None
+    assert list(tmp_path.iterdir()) == []
+    with holder(tmp_path) as process:
+        found = at_work(tmp_path)
+        assert found is not None
+        assert (found.pid, found.command) == (process.pid, "npumark run --quick")
+    # Its note outlives a holder that was killed, and names nobody.
+    assert (tmp_path / "measuring.json").exists()
+    assert at_work(tmp_path) is None
+
+
+def test_a_process_that_has_a_dead_holders_number_is_not_it(tmp_path: Path) -> None:
+    with measuring("npumark run", tmp_path):
+        note = json.loads((tmp_path / "measuring.json").read_text())
+        assert at_work(tmp_path) is not None
+        other = {**note, "marker": f"npumark-{os.getpid()}-1"}
+        (tmp_path / "measuring.json").write_text(json.dumps(other))
+        assert at_work(tmp_path) is None
