@@ -164,6 +164,7 @@ def _check(path: Path) -> None:
     from npumark.diagnose.reading import differences
     from npumark.diagnose.registry import PROBES
     from npumark.errors import IntegrityError
+    from npumark.report.words import count
 
     payload = read_document(path).payload
     folder = path if path.is_dir() else path.parent
@@ -174,7 +175,7 @@ def _check(path: Path) -> None:
             "Check the document in the run's own folder, where its samples lie.",
         )
     findings = sum(len(target.findings) for target in payload.targets)
-    output.put(f"{findings} findings, each as its raw samples give it\n")
+    output.put(f"{count(findings, 'finding')}, each as its raw samples give it\n")
 
 
 def _text(document: Document, path: Path) -> str:

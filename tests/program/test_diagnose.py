@@ -248,7 +248,7 @@ def test_the_report_says_what_was_found_and_a_check_reads_it_again(
     assert "takes no longer than one of many" in capsys.readouterr().out
     (folder,) = (lab.runs.home / "data" / "diagnostics").iterdir()
     assert main(["diagnose", "--check", str(folder / "diagnostics.json")]) == 0
-    assert capsys.readouterr().out == "1 findings, each as its raw samples give it\n"
+    assert capsys.readouterr().out == "1 finding, each as its raw samples give it\n"
     next(folder.rglob("busy.i64")).write_bytes(b"")
     assert main(["diagnose", "--check", str(folder)]) == 5
     assert "busy.i64 was changed" in capsys.readouterr().err
