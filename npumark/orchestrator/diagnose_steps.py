@@ -13,6 +13,7 @@ from npumark.diagnose.document import SampleFile, StepSeen
 from npumark.diagnose.probe import Samples, Seen, Step
 from npumark.diagnose.reading import from_first_call, origin_ns, read_samples
 from npumark.errors import IntegrityError
+from npumark.machine.sensors import available_memory
 from npumark.orchestrator.beside import Load, NoLoad, beside
 from npumark.orchestrator.clock import SleepWatch
 from npumark.orchestrator.compiled import CompiledModels
@@ -84,13 +85,13 @@ class Steps:
             raw = _Raw("interrupted", f"the machine slept for {slept / 1e9:.1f} s during the step")
         return self._seen(step, raw, place, sensors)
 
-    def supervise(self, planned: Planned, job: Job, name: str) -> Outcome:
-        """Run one worker of an entry and return how it ended. Raises KeyboardInterrupt where a
-        signal has come."""
+    def supervise(self, planned: Planned, job: Job, name: str, *, seconds: float = 0.0) -> Outcome:
+        """Run one worker of an entry and return how it ended; ``seconds`` is what it times beyond
+        an attempt's own. Raises KeyboardInterrupt where a signal has come."""
         outcome = supervise(
             job,
             limits=self.jobs.policy.worker,
-            deadline_s=self.jobs.policy.worker.attempt_deadline_s,
+            deadline_s=self.jobs.policy.worker.attempt_deadline_s + seconds,
             interrupts=self.interrupts,
             marker=f"{self.marker}/{name}",
             python=self._python(planned),
@@ -109,6 +110,8 @@ class Steps:
             )
 
     def _carry_out(self, planned: Planned, step: Step, place: Path) -> _Raw:
+        if lack := self._no_memory(planned, step):
+            return _Raw("skipped", lack)
         if step.kind == "processes":
             return self._together(planned, step, place)
         job = self.jobs.diagnose(
@@ -119,7 +122,7 @@ class Steps:
             self.folder / place,
             self.models.stamps(planned),
         )
-        outcome = self.supervise(planned, job, place.name)
+        outcome = self.supervise(planned, job, place.name, seconds=step.seconds)
         self.models.attempted(planned, outcome)
         result = outcome.result
         if outcome.status != "ok":
@@ -171,6 +174,19 @@ class Steps:
             load_ns.append(window.load_ns)
             late_ns.append(window.late_ns)
         return _Raw("ok", None, samples, {"load_ns": load_ns, "late_ns": late_ns})
+
+    def _no_memory(self, planned: Planned, step: Step) -> str | None:
+        """Return why the sessions of a step would not fit into memory, null where they may: each
+        needs at the least what a run's attempt needs (orchestrator.plan)."""
+        streams = max(step.options.get(name, 1) for name in ("threads", "processes"))
+        free = available_memory()
+        workload = self.jobs.manifest.workloads[planned.workload]
+        files = set(workload.files(planned.graph_variant))
+        resident = sum(self.jobs.manifest.files[path].size for path in files)
+        needed = round(self.jobs.policy.preconditions.memory_factor * resident * streams)
+        if free is None or needed <= free:
+            return None
+        return f"not enough memory: {needed / 1e6:.1f} MB needed, {free / 1e6:.1f} MB free"
 
     def _seen(
         self, step: Step, raw: _Raw, place: Path, sensors: tuple[dict[str, Any], ...]

@@ -166,6 +166,22 @@ def test_one_process_of_several_that_dies_is_named(lab: Bench, make_card: Card) 
     assert str(two["why"]).startswith("process-")
 
 
+def test_more_sessions_than_memory_holds_are_not_started(
+    lab: Bench, make_card: Card, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lab.runs.rules["memory_factor"] = "1.0"
+    # The files of one session fit, those of two do not.
+    size = sum(f.stat().st_size for f in lab.runs.home.rglob("tiny-net/*") if f.suffix != ".onnx")
+    for module in ("orchestrator.diagnose_steps", "orchestrator.diagnosing.sensors"):
+        monkeypatch.setattr(f"npumark.{module}.available_memory", lambda: round(1.5 * size))
+    outcome = lab.diagnose(make_card(), probes=("concurrency",))
+    finding = only(kept(outcome)).findings[0]
+    assert outcome.exit_code == 0
+    assert finding.status == "failed"
+    assert finding.why is not None
+    assert finding.why.startswith("not enough memory: ")
+
+
 def test_a_signal_ends_it_and_what_was_measured_is_saved(lab: Bench, make_card: Card) -> None:
     def listen(event: Event) -> None:
         if isinstance(event, Stage) and event.name.endswith("idle_wake"):
