@@ -29,6 +29,7 @@ import psutil
 
 from npumark.engines.base import Array, Engine, LoadRequest, Session
 from npumark.engines.formats import Formats
+from npumark.engines.litert_batch import batched
 from npumark.engines.litert_buffer import Place
 from npumark.engines.litert_evidence import (
     Kernel,
@@ -66,6 +67,7 @@ class LiteRt(Engine):
     """LiteRT through its compiled-model API."""
 
     name = "litert"
+    batches = True
 
     def __init__(self) -> None:
         self._library: Library | None = None
@@ -230,12 +232,18 @@ def open_model(
         source = one_node()
     elif request.graph.suffix != _SUFFIX:
         raise Unsupported(f"LiteRT does not read {request.graph.name}")
+    elif request.batch != 1:
+        source = batched(request.graph.read_bytes(), request.batch)
     device = device_of(request)
     weights = None if cache is None else cache / _WEIGHTS
     wanted = settings(device, request.threads, profile=profile, weights=weights)
     try:
         model = Model(library, source, wanted)
-    except NativeError:
+    except NativeError as fault:
+        if device == "CPU" and request.batch != 1:
+            raise Unsupported(
+                f"the graph does not allow {request.batch} inputs per call: {fault}"
+            ) from fault
         if device == "CPU":
             raise
         helped = settings("CPU", request.threads)

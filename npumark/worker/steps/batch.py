@@ -14,7 +14,7 @@ from dataclasses import replace
 import numpy as np
 
 from npumark.engines.base import Array, Session
-from npumark.errors import EngineError, PackError, Unsupported
+from npumark.errors import EngineError, PackError, Unsupported, WrongDevice
 from npumark.policy import load_policy
 from npumark.worker.accuracy import compare
 from npumark.worker.diagnose import Stage
@@ -81,7 +81,7 @@ def _first_call(session: Session, clock: Clock, sample: Sample, n: int) -> int:
         buffer[...] = source
     try:
         session.step()()
-    except (EngineError, PackError, MemoryError):
+    except (Unsupported, WrongDevice, PackError, MemoryError):
         raise
     except Exception as fault:
         # Runtimes that infer shapes late refuse a graph here.
