@@ -21,7 +21,7 @@ def open_automatic(request: LoadRequest, row: Provider) -> Any:
     """Return a session of the request's graph on the providers that the runtime picks.
 
     ``row`` is the engine's own provider, which it may or may not pick. Raises Unsupported where
-    this version makes no choice by itself, EngineError where the job is incomplete.
+    this version makes no choice by itself, EngineError where what it picks does not load.
     """
     import onnxruntime
 
@@ -36,7 +36,11 @@ def open_automatic(request: LoadRequest, row: Provider) -> Any:
     bring_provider(row, device)
     settings = session_options(request.threads, session_config(row, device, strict=False))
     settings.set_provider_selection_policy(getattr(policies, POLICY))
-    return onnxruntime.InferenceSession(str(request.graph), settings, enable_fallback=0)
+    try:
+        return onnxruntime.InferenceSession(str(request.graph), settings, enable_fallback=0)
+    except Exception as fault:
+        text = " ".join(str(fault).split())[:300]
+        raise EngineError(f"ONNX Runtime cannot load on what it picks: {text}") from fault
 
 
 def picked(session: Any) -> str:
