@@ -53,7 +53,7 @@ def finding(
         load = step.facts["load_ns"] / single.facts["load_ns"]
         ratios.append(Ratio("auto_load", load, f"load time with {asked} ÷ that on the device"))
     picked = step.facts.get("picked")
-    said, advice = _words(asked, picked, pace.value, rules)
+    said, advice = _words(asked, picked, own, pace.value, rules)
     return Finding("ok", None, _COLUMNS, rows, "ips", tuple(ratios), said, advice)
 
 
@@ -68,23 +68,25 @@ def _row(choice: str, picked: Any, step: Seen, ips: float) -> dict[str, Any]:
     }
 
 
-def _words(asked: str, picked: str | None, pace: float, rules: DiagnoseRules) -> tuple[str, str]:
+def _words(
+    asked: str, picked: str | None, own: str | None, pace: float, rules: DiagnoseRules
+) -> tuple[str, str]:
     """Return the finding and the advice, a sentence each."""
     took = f"{asked} picks {picked}" if picked else f"{asked} does not tell what it picks"
-    if pace < 1 - rules.notable:
+    if abs(pace - 1) < rules.notable:
         return (
-            f"{took} and gives {pace:.2f} × this engine's rate.",
-            "Name the device in the application instead of leaving it to the runtime.",
+            f"{took} and gives what this engine gives.",
+            "Leaving the choice to the runtime costs no speed here.",
         )
-    if pace >= 1 + rules.notable:
-        return (
-            f"{took} and gives {pace:.2f} × this engine's rate.",
-            "Name the device that it picks, so that every start takes the faster one.",
+    said = f"{took} and gives {pace:.2f} × this engine's rate."
+    if pace < 1:
+        return said, "Name the device in the application instead of leaving it to the runtime."
+    if picked == own:
+        return said, (
+            "It is the same device, so look for what else was running, and measure again on a "
+            "quiet computer."
         )
-    return (
-        f"{took} and gives what this engine gives.",
-        "Leaving the choice to the runtime costs no speed here.",
-    )
+    return said, "Name the device that it picks, so that every start takes the faster one."
 
 
 PROBE = Probe("auto_scheduler", "Auto-scheduler", True, steps, finding)

@@ -67,6 +67,13 @@ def test_the_words_follow_from_the_rate(call_ms: float, finding: str, advice: st
     assert found.advice.startswith(advice)
 
 
+def test_the_same_device_is_not_praised_for_being_picked() -> None:
+    found = find(seen(5))
+    assert found.finding == "AUTO picks CPU and gives 2.00 × this engine's rate."
+    assert found.advice is not None
+    assert found.advice.startswith("It is the same device")
+
+
 def test_what_is_not_told_is_not_guessed() -> None:
     found = find(seen(10, picked=None, picked_why="no plan"))
     assert found.rows[1]["picked"] is None
