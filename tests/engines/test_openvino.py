@@ -15,6 +15,7 @@ from npumark.engines.openvino import OpenVino, precision_hint, requested_device
 from npumark.engines.openvino_probe import drivers_of
 from npumark.errors import EngineError, Unsupported, WrongDevice
 from npumark.worker.protocol import EngineInfo
+from tests.int8_sums import needs_whole_sums
 
 openvino = pytest.importorskip("openvino")
 
@@ -89,6 +90,7 @@ def test_the_probe_ran_a_model_on_the_cpu(cpu: EngineInfo) -> None:
 def test_what_was_asked_for_is_what_ran(
     chain: Any, variant: str, ran: set[str], least_db: float
 ) -> None:
+    needs_whole_sums(variant)
     engine = OpenVino()
     request = chain.request("openvino-cpu", variant)
     for answer, reference in zip(

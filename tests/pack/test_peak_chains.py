@@ -11,13 +11,11 @@ import json
 import shutil
 from collections import Counter
 from collections.abc import Callable
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import onnx
 import onnxruntime
 import pytest
 
@@ -28,6 +26,7 @@ from npumark.pack.manifest import Manifest, Variant, Workload, load_manifest
 from npumark.pack.peak_files import WeightForm
 from npumark.pack.seeded import Chain
 from npumark.record.model import Gate
+from tests.int8_sums import needs_whole_sums
 from workloads.peak import build, graphs
 
 TINY = "peak-16x256x3"
@@ -81,48 +80,9 @@ def _judged(root: Path, workload: Workload, outputs: list[Array]) -> Gate:
     return judge(measures, workload.gates["standard"])
 
 
-@cache
-def _saturates() -> bool:
-    """Whether this CPU's INT8 kernels lose what exceeds 16 bits of a sum of two products, as
-    ONNX Runtime's do on x86-64 without VNNI: there no INT8 chain passes, and none should."""
-    made = {
-        "w": np.full((256, 16), 127, np.int8),
-        "xs": np.float32(1 / 255 / 256),
-        "xz": np.uint8(0),
-        "ws": np.float32(1 / 127),
-        "wz": np.int8(0),
-        "ys": np.float32(1 / 255),
-        "yz": np.uint8(0),
-    }
-    node = onnx.helper.make_node(
-        "QLinearMatMul", ["x", "xs", "xz", "w", "ws", "wz", "ys", "yz"], ["y"]
-    )
-    uint8 = onnx.TensorProto.UINT8
-    graph = onnx.helper.make_graph(
-        [node],
-        "products",
-        [onnx.helper.make_tensor_value_info("x", uint8, [16, 256])],
-        [onnx.helper.make_tensor_value_info("y", uint8, [16, 16])],
-        [onnx.numpy_helper.from_array(np.asarray(value), name) for name, value in made.items()],
-    )
-    model = onnx.helper.make_model(
-        graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=9
-    )
-    session = onnxruntime.InferenceSession(
-        model.SerializeToString(), providers=["CPUExecutionProvider"]
-    )
-    (sums,) = session.run(None, {"x": np.full((16, 256), 255, np.uint8)})
-    return bool(sums.min() != 255)
-
-
-def _needs_whole_sums(variant_id: str) -> None:
-    if variant_id.startswith("int8") and _saturates():
-        pytest.skip("this CPU's INT8 sums saturate at 16 bits (no VNNI): no INT8 chain passes here")
-
-
 @pytest.mark.parametrize("variant_id", VARIANTS)
 def test_a_chain_passes_its_gate(packs: Path, manifest: Manifest, variant_id: str) -> None:
-    _needs_whole_sums(variant_id)
+    needs_whole_sums(variant_id)
     workload = manifest.workloads[TINY]
     variant = workload.variant(variant_id)
     assert variant.validated
@@ -240,7 +200,7 @@ def test_a_defect_fails_on_a_real_shape(
     packs: Path, manifest: Manifest, tmp_path: Path, defect: Defect | None
 ) -> None:
     if defect is None:
-        _needs_whole_sums("int8-u8s8")
+        needs_whole_sums("int8-u8s8")
     workload = manifest.workloads[REAL]
     variant = workload.variant("int8-u8s8")
     graph = packs / variant.graph
