@@ -8,7 +8,6 @@ import pytest
 
 from npumark.engines import integer_probe
 from npumark.engines.integer_probe import (
-from tests.int8_sums import needs_whole_sums
     ACTIVATIONS,
     DEPTH,
     ROWS,
@@ -17,6 +16,7 @@ from tests.int8_sums import needs_whole_sums
     integer_model,
     multiplied_integers,
 )
+from tests.int8_sums import needs_whole_sums
 
 BOTH = (integer_probe._COARSE, integer_probe._FINE)
 
