@@ -1,17 +1,18 @@
 """What comes out of a worker: its log, capped, and its result, limited in size.
 
 Each stream has a thread in a blocking read, so that a worker never waits for its reader, a
-flood fills neither memory nor disk, and nothing wakes up while nothing is written.
+flood fills neither memory nor disk, and nothing wakes up while nothing is written. Each closes
+its pipe at the end; where there is no thread to be had (SetupError), the pipe stays open.
 """
 
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+from npumark.orchestrator.threads import start_thread
 from npumark.worker.protocol import READY
 
 _CHUNK = 1 << 16
@@ -32,8 +33,7 @@ class LogDrain:
         self._tail = bytearray()
         self._spilled = bytearray()
         self._spilled_total = 0
-        self._thread = threading.Thread(target=self._drain, name="npumark-log", daemon=True)
-        self._thread.start()
+        self._thread = start_thread(self._drain, "npumark-log")
 
     def join(self, timeout: float) -> bool:
         """Wait for the end of the stream; return whether it came."""
@@ -95,8 +95,7 @@ class ResultReader:
         self._ready = ready
         self._data = bytearray()
         self.overflowed = False
-        self._thread = threading.Thread(target=self._read, name="npumark-result", daemon=True)
-        self._thread.start()
+        self._thread = start_thread(self._read, "npumark-result")
 
     def join(self, timeout: float) -> bool:
         """Wait for the end of the stream; return whether it came."""

@@ -59,12 +59,17 @@ class Contained:
 
     def kill(self) -> None:
         """End the process and all its descendants at once."""
+        self.kill_group()
+        kill_strays([self._marker])
+
+    def kill_group(self) -> None:
+        """End the process and those of its descendants that did not leave its group, which on
+        Windows is all of them; ``kill_strays`` ends the rest."""
         if sys.platform == "win32":
             self._job.terminate()
         else:
             with suppress(OSError):
                 os.killpg(self.pid, signal.SIGKILL)
-            kill_marked(self._marker)
 
     def exit_code(self, timeout: float) -> int | None:
         """Return the exit status, minus the signal's number where one ended it; None where
@@ -148,19 +153,27 @@ def once_started(process: subprocess.Popen[Any]) -> None:
         WindowsJob(process)  # its handle stays open as long as this program runs
 
 
-def kill_marked(marker: str) -> list[int]:
-    """Kill every process that carries ``marker`` or one below it (``marker/…``); return their
-    numbers.
+def kill_strays(markers: Sequence[str]) -> None:
+    """Kill what workers with these markers started and left behind, in one look at all processes
+    of the computer: the more there are, the longer it takes."""
+    if sys.platform != "win32":  # there a job object holds every descendant
+        kill_marked(*markers)
+
+
+def kill_marked(*markers: str) -> list[int]:
+    """Kill every process that carries one of ``markers`` or one below it (``marker/…``); return
+    their numbers.
 
     Processes of other users cannot be read and are not ours.
     """
+    below = tuple(f"{marker}/" for marker in markers)
     killed = []
     for process in psutil.process_iter():
         if process.pid == os.getpid():
             continue
         with suppress(psutil.Error, OSError):
             carried = process.environ().get(MARKER, "")
-            if carried == marker or carried.startswith(f"{marker}/"):
+            if carried in markers or carried.startswith(below):
                 process.kill()
                 killed.append(process.pid)
     return killed

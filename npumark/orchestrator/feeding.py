@@ -8,11 +8,11 @@ from __future__ import annotations
 import os
 import queue
 import tempfile
-import threading
 from contextlib import suppress
 from typing import IO
 
 from npumark.errors import SetupError
+from npumark.orchestrator.threads import start_thread
 
 
 def job_file(raw: bytes) -> IO[bytes]:
@@ -37,13 +37,14 @@ def job_file(raw: bytes) -> IO[bytes]:
 class LineFeed:
     """Writes lines into a pipe from a thread of its own, and closes it at the end.
 
-    Once nobody can read them any more, lines are dropped.
+    Once nobody can read them any more, lines are dropped. Raises SetupError, the pipe left open,
+    where there is no thread to be had.
     """
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
         self._lines: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
-        threading.Thread(target=self._write, name="npumark-feed", daemon=True).start()
+        start_thread(self._write, "npumark-feed")
 
     def put(self, line: bytes) -> None:
         self._lines.put(line)

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from npumark.orchestrator.capture import ResultReader
+from npumark.orchestrator.containment import Contained
 from npumark.orchestrator.feeding import LineFeed
 from npumark.orchestrator.interrupts import Interrupts
 from npumark.orchestrator.supervisor import Event, Outcome, Supervision, open_pipe
@@ -67,8 +68,8 @@ class HeldSupervision(Supervision):
     def _stdin(self, handed: ExitStack) -> int:
         with ExitStack() as kept:
             read, write = open_pipe(handed, kept)
+            self._feed = LineFeed(write)
             kept.pop_all()  # the feed closes it from here on
-        self._feed = LineFeed(write)
         self._feed.put(self._job.encode() + b"\n")
         return read
 
@@ -76,6 +77,9 @@ class HeldSupervision(Supervision):
         return ResultReader(
             fd, MAX_RESULT_BYTES, self._too_large, lambda: self._inbox.put(("ready", 0))
         )
+
+    def _kill(self, child: Contained) -> None:
+        child.kill_group()  # what left it is looked for once, when all have ended (see together)
 
     def _await_ending(self, started: int) -> Event:
         late = f"not ready within {self._deadline_s:g} s"

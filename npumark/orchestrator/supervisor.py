@@ -12,11 +12,11 @@ import queue
 import signal
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import IO, Literal, get_args
 
@@ -26,6 +26,7 @@ from npumark.orchestrator.capture import LogDrain, ResultReader
 from npumark.orchestrator.feeding import job_file
 from npumark.orchestrator.interrupts import Interrupts
 from npumark.orchestrator.oom import oom_kills
+from npumark.orchestrator.threads import start_thread
 from npumark.orchestrator.worker_env import worker_environment
 from npumark.policy import WorkerLimits
 from npumark.worker import launch
@@ -37,6 +38,14 @@ _OURS: frozenset[Status] = frozenset({"timeout", "no_result", "interrupted", "sk
 _END_BY = 1.75
 """Of the grace, counted from the ending: when the rest of a worker is waited for no longer. With
 a grace of 1 s an interrupt has its 2 s, what is left of them for saving."""
+
+_ASKED = frozenset(
+    {-signal.SIGINT, -signal.SIGTERM, 0xC000013A}
+    | ({-signal.SIGHUP} if sys.platform != "win32" else set())
+)
+"""How a worker ends that was asked to (on Windows as a console that is closed asks)."""
+
+_STOPPED = "stopped by the user"
 
 Said = Literal["exit", "deadline", "interrupt", "too_large", "ready", "released", "stop"]
 Event = tuple[Said, int | str]
@@ -92,7 +101,7 @@ def supervise(
     ``marker`` names the attempt and is inherited by every process it starts. ``python`` is the
     interpreter of the engine's environment, or null for this one. Signals that arrive meanwhile
     end the worker (a second one at once) and leave ``interrupts`` set. Raises SetupError where
-    the job cannot be handed over: no room for temporary files.
+    the worker cannot be attended or handed its job: no pipe, no thread, no temporary file.
     """
     env = worker_environment(
         os.environ if environ is None else environ, marker, apart=python is not None
@@ -131,9 +140,9 @@ class Supervision:
     ) -> Outcome:
         ooms = oom_kills()
         started = time.monotonic_ns()
-        with ExitStack() as reading, ExitStack() as handed:
-            log_read, log_write = open_pipe(reading, handed)
-            result_read, result_write = open_pipe(reading, handed)
+        with ExitStack() as log_end, ExitStack() as result_end, ExitStack() as handed:
+            log_read, log_write = open_pipe(log_end, handed)
+            result_read, result_write = open_pipe(result_end, handed)
             stdin = self._stdin(handed)
             try:
                 child = containment.start(
@@ -148,17 +157,22 @@ class Supervision:
                 text = f"the worker could not be started: {fault.strerror or fault}"
                 wall = time.monotonic_ns() - started
                 return Outcome("crashed", text, None, None, started, wall, "")
-            reading.pop_all()  # the readers close them from here on
-        log = LogDrain(log_read, log_path, self._limits.log_cap_bytes, self._limits.log_tail_bytes)
-        reader = self._reader(result_read)
-        threading.Thread(
-            target=self._watch, args=(child,), name="npumark-exit", daemon=True
-        ).start()
+            limits = self._limits
+            try:
+                log = LogDrain(log_read, log_path, limits.log_cap_bytes, limits.log_tail_bytes)
+                log_end.pop_all()  # its reader closes it from here on
+                reader = self._reader(result_read)
+                result_end.pop_all()
+                start_thread(partial(self._watch, child), "npumark-exit")
+            except SetupError:
+                self._kill(child)
+                child.exit_code(limits.kill_grace_s)
+                raise
         ending, detail = self._await_ending(started)
         asked = time.monotonic()
         if ending in ("deadline", "interrupt", "stop"):
             self._wind_down(child)
-        child.kill()  # the worker, or whatever outlived it
+        self._kill(child)  # the worker, or whatever outlived it
         # One end for all three: together they must fit what an interrupt may take.
         until = asked + _END_BY * self._limits.kill_grace_s
         exit_code = child.exit_code(_left(until))
@@ -182,6 +196,9 @@ class Supervision:
 
     def _reader(self, fd: int) -> ResultReader:
         return ResultReader(fd, MAX_RESULT_BYTES, self._too_large)
+
+    def _kill(self, child: containment.Contained) -> None:
+        child.kill()
 
     def _await_ending(self, started: int) -> Event:
         left = self._deadline_s - (time.monotonic_ns() - started) / 1e9
@@ -207,6 +224,17 @@ class Supervision:
             if said == "exit" or (said == "interrupt" and detail != 1):
                 return
 
+    def _asked_too(self) -> bool:
+        """Whether this program is asked to end, as the worker was by somebody else: schedulers
+        signal every process of a step, in no promised order. Waits for as long as the grace."""
+        until = time.monotonic() + self._limits.kill_grace_s
+        with suppress(queue.Empty):
+            while True:
+                said, _ = self._inbox.get(timeout=_left(until))
+                if said == "interrupt":
+                    return True
+        return False
+
     def _judge(
         self,
         ending: Said,
@@ -218,7 +246,7 @@ class Supervision:
         oom: bool,
     ) -> tuple[Status, str | None, Result | None]:
         if ending == "interrupt":
-            return "interrupted", "stopped by the user", None
+            return "interrupted", _STOPPED, None
         if ending == "stop":
             return "interrupted", str(detail), None
         if ending == "deadline":
@@ -227,6 +255,8 @@ class Supervision:
         if ending == "too_large" or reader.overflowed:
             return "no_result", f"the result exceeds {MAX_RESULT_BYTES / 1e6:.1f} MB", None
         if exit_code != 0:
+            if exit_code in _ASKED and self._asked_too():
+                return "interrupted", _STOPPED, None
             return "crashed", describe_exit(exit_code, oom=oom), None
         raw = reader.data()
         if not raw:
@@ -239,6 +269,8 @@ class Supervision:
             return "no_result", f"the result is not whole ({len(raw)} bytes): {fault}"[:300], None
         if result.status not in get_args(Status):
             return "no_result", f"the result has an unknown status {result.status!r}"[:300], None
+        if result.status == "interrupted" and self._asked_too():
+            return "interrupted", _STOPPED, None
         if result.status in _OURS:
             why = f"the worker ended by itself as {result.status}: {result.why}"[:300]
             return "crashed", why, None

@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import os
 import queue
+import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Literal
 
+from npumark.orchestrator.containment import kill_strays
 from npumark.orchestrator.held import HeldSupervision
 from npumark.orchestrator.interrupts import Interrupts
 from npumark.orchestrator.supervisor import Outcome, worker_command
+from npumark.orchestrator.threads import start_thread
 from npumark.orchestrator.worker_env import worker_environment
 from npumark.policy import BoxRules, WorkerLimits
 from npumark.worker.protocol import Job
@@ -69,7 +71,7 @@ def run_together(
     ``rules.overrun_s`` after the window, has failed, as has one whose outcome is not ``ok``. The
     others are then stopped (within twice the grace of ``limits``) and are ``interrupted``. A
     signal stops all; it is left set in ``interrupts``. Raises ValueError where there is no member,
-    and SetupError where the workers cannot be handed their jobs.
+    and SetupError where workers cannot be started or handed their jobs.
     """
     if not members:
         raise ValueError("nobody to run together")
@@ -95,13 +97,18 @@ def run_together(
         events.put(("ended", i, ended))
 
     group = _Group(members, held, rules, window_s, clock)
-    with interrupts.deferred(), ThreadPoolExecutor(len(members)) as pool:
+    following: list[threading.Thread] = []
+    with interrupts.deferred():
         try:
             for i in range(len(members)):
-                pool.submit(follow, i)
+                thread = start_thread(partial(follow, i), f"npumark-member_{i}")
+                following.append(thread)
             return group.conduct(events)
         finally:
             group.stop("stopped because their window was given up")  # nobody is left waiting
+            for thread in following:
+                thread.join()
+            kill_strays([member.marker for member in members])
 
 
 class _Group:

@@ -22,7 +22,7 @@ from npumark.orchestrator import containment, supervisor
 from npumark.orchestrator.capture import LogDrain, ResultReader
 from npumark.orchestrator.interrupts import Interrupts
 from npumark.orchestrator.supervisor import Outcome, describe_exit, supervise, worker_command
-from npumark.policy import load_policy
+from npumark.policy import WorkerLimits, load_policy
 from npumark.worker.protocol import EngineInfo, Job, JobKind, Result
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="drives POSIX processes")
@@ -48,10 +48,11 @@ def drive(
     log_path: Path | None = None,
     job: Job = JOB,
     marker: str = "test",
+    limits: WorkerLimits = LIMITS,
 ) -> Outcome:
     return supervise(
         job,
-        limits=LIMITS,
+        limits=limits,
         deadline_s=deadline_s,
         interrupts=interrupts or Interrupts(),
         marker=marker,
@@ -299,6 +300,21 @@ def test_a_full_temporary_folder_is_said_and_nothing_leaks(
     assert fails == "gettempdir" or tempfile.gettempdir() in told.value.message
     assert "TMPDIR" in (told.value.hint or "")
     assert open_files() == before
+
+
+@pytest.mark.parametrize(
+    "ends",
+    ["os.kill(os.getpid(), 15)", f"answer({Result('interrupted', 'by a signal').encode()!r})"],
+)
+def test_a_worker_that_was_asked_to_end_before_npumark_was(ends: str) -> None:
+    """A scheduler signals every process of a step, in no promised order."""
+    interrupts = Interrupts()
+    limits = replace(LIMITS, kill_grace_s=5.0)
+    threading.Timer(0.5, interrupts.trigger).start()
+    out = drive(ends, interrupts=interrupts, limits=limits)
+    assert (out.status, out.why) == ("interrupted", "stopped by the user")
+    alone = drive(ends, limits=replace(LIMITS, kill_grace_s=0.1))
+    assert alone.status == "crashed"
 
 
 def test_a_second_interrupt_does_not_wait_for_the_grace() -> None:

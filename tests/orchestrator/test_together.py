@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import queue
@@ -17,7 +18,7 @@ import psutil
 import pytest
 
 from npumark.errors import SetupError
-from npumark.orchestrator import supervisor
+from npumark.orchestrator import containment, supervisor
 from npumark.orchestrator.interrupts import Interrupts
 from npumark.orchestrator.supervisor import Outcome
 from npumark.orchestrator.together import Member, Together, _Group, run_together
@@ -297,6 +298,22 @@ released(); time.sleep(600)"""
     assert not is_running(pid)
 
 
+def test_one_look_at_all_processes_ends_what_any_of_them_left(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """However many cards there are: on a computer with many processes each look takes long."""
+    looks: list[tuple[str, ...]] = []
+    real = containment.kill_marked
+
+    def counted(*markers: str) -> list[int]:
+        looks.append(markers)
+        return real(*markers)
+
+    monkeypatch.setattr(containment, "kill_marked", counted)
+    drive(HANGS_IN_THE_WINDOW, "released(); os._exit(3)", GOOD)
+    assert looks == [tuple(f"test-{os.getpid()}/card {i}" for i in range(3))]
+
+
 def test_an_interpreter_that_is_missing_ends_the_others() -> None:
     gone = Member("gone", JOB, "test/gone", python="/no/such/python")
     together = drive(gone, HANGS)
@@ -362,6 +379,62 @@ def test_a_system_that_has_no_pipe_left_says_so(monkeypatch: pytest.MonkeyPatch)
     with pytest.raises(SetupError, match="no worker can be started"):
         drive(HANGS, GOOD)
     assert_none_left()
+
+
+@pytest.mark.parametrize(
+    "lacking", ["npumark-member_1", "npumark-feed", "npumark-log", "npumark-result", "npumark-exit"]
+)
+def test_a_system_that_has_no_thread_left_says_so_and_nothing_leaks(
+    monkeypatch: pytest.MonkeyPatch, lacking: str
+) -> None:
+    real = threading.Thread
+
+    def thread(*, name: str, **fields: Any) -> threading.Thread:
+        made = real(name=name, **fields)
+        if name == lacking:
+            monkeypatch.setattr(made, "start", no_thread)
+        return made
+
+    def no_thread() -> None:
+        raise RuntimeError("can't start new thread")
+
+    gc.collect()  # what earlier tests left open must not be closed in between
+    before = open_files()
+    monkeypatch.setattr(threading, "Thread", thread)
+    with pytest.raises(SetupError, match="can't start new thread") as told:
+        drive(HANGS, GOOD)
+    assert "pids" in (told.value.hint or "")
+    assert_none_left()
+    until = time.monotonic() + 5
+    while open_files() != before and time.monotonic() < until:  # the readers of dead workers
+        time.sleep(0.01)
+    assert open_files() == before
+
+
+def open_files() -> list[str]:
+    place = Path("/proc/self/fd")
+    return sorted(p.name for p in place.iterdir()) if place.exists() else []
+
+
+@pytest.mark.parametrize("after_s", [0.2, 30.0])
+def test_workers_that_were_asked_to_end_before_npumark_was(after_s: float) -> None:
+    """A scheduler signals every process of a step, in no promised order."""
+    interrupts = Interrupts()
+    timer = threading.Timer(after_s, interrupts.trigger)
+    timer.start()
+    limits = replace(POLICY.worker, kill_grace_s=5.0 if after_s < 1 else 0.1)
+    together = drive(
+        *["released(); os.kill(os.getpid(), 15)"] * 2, interrupts=interrupts, limits=limits
+    )
+    timer.cancel()
+    if after_s < 1:
+        assert {(out.status, out.why) for out in together.outcomes} == {
+            ("interrupted", "stopped by the user")
+        }
+        assert together.at_fault == ()
+    else:
+        assert together.at_fault
+        assert "SIGTERM" in (together.outcomes[together.at_fault[0]].why or "")
 
 
 def virtual(root: Path, **changes: Any) -> Job:
