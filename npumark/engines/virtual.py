@@ -248,7 +248,7 @@ class VirtualSession(Session):
             self._first = rows[0]
         for fault in self._lies:
             stale = fault.do == "memoised_when_timed" and not gc.isenabled()
-            if (fault.do == "memoised" or stale) and self._holds(fault.when):
+            if (fault.do == "memoised" or stale) and self._holds(fault):
                 rows = [self._first] * n
         for output, reference in zip(self._outputs, self._references, strict=False):
             for i, which in enumerate(rows):
@@ -258,16 +258,18 @@ class VirtualSession(Session):
             if not self.model_is_whole:
                 output[...] = -output
             for fault in self._lies:
-                if self._holds(fault.when):
+                if self._holds(fault):
                     distort(fault, output, self._gauss)
 
-    def _holds(self, when: str | None) -> bool:
-        """Say whether a wrong answer that is told only ``when`` is told in this session."""
-        if when is None:
+    def _holds(self, fault: Fault) -> bool:
+        """Say whether a wrong answer is told in this call of this session."""
+        if fault.call not in (None, self._calls):
+            return False
+        if fault.when is None:
             return True
-        if when == "batch":
+        if fault.when == "batch":
             return self._request.batch != 1
-        return (when == "reload") == bool(self.loaded_from_cache())
+        return (fault.when == "reload") == bool(self.loaded_from_cache())
 
     def _worked(self) -> dict[str, Any]:
         """Return the work of a call, and the CPUs it can be done on as they are read back."""

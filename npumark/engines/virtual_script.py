@@ -38,8 +38,8 @@ compiled (``compile``), loaded by a process that did not compile it (``reload``)
 that take several inputs per call (``batch``). Loads that prepare an entry count as attempts -1, -2
 …. Wrong answers are ``nan``, ``nan_one``, ``inf``, ``zeros``, ``memoised``,
 ``memoised_when_timed``, ``scale`` with ``factor``, ``noise`` with ``snr_db``, ``roll``,
-``fp16_clip`` with ``gain``, ``wrong_shape`` and ``jitter`` (answers differ from call to call in
-their last bits).
+``fp16_clip`` with ``gain``, ``jitter`` (answers differ from call to call in their last bits), of
+every call or of call number ``call`` alone, and ``wrong_shape``, of all.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ WRONG_ANSWERS = (
 @dataclass(frozen=True, slots=True)
 class Fault:
     """One misbehaviour; ``attempts`` null means every one, ``call`` and ``after_s`` null mean at
-    load.
+    load, ``call`` null of a wrong answer at every call.
 
     ``when`` limits it to sessions that ``compile`` a model or ``reload`` one, or that take a
     ``batch``; null, to none of them.
