@@ -7,7 +7,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 
-from npumark.gates.draw import drawn
 from npumark.pack.manifest import Manifest
 from npumark.policy import Policy, load_policy
 from npumark.record.box import (
@@ -66,22 +65,21 @@ def even(card: str, n: int) -> Shown:
     return Shown(share=0.9 + 0.001 * n, late_ns=400_000 + 1000 * int(card.split("-")[-1]))
 
 
-def window_of(tops: float, shown: Shown, seed: int, manifest: Manifest, workload: str) -> BoxWindow:
+def window_of(tops: float, shown: Shown, manifest: Manifest, workload: str) -> BoxWindow:
     """Return the window of a card that makes calls of one length from ``late_ns`` on."""
     described = manifest.workloads[workload]
     each = round(described.flops / (tops * shown.share * 1e12) * NS)
     calls = -(-(WINDOW_NS - shown.late_ns) // each)
     last = shown.late_ns + (calls - 1) * each
     across = [(last, last + each)] if last + each > WINDOW_NS else []
-    (iteration,) = drawn(seed, 1, described.eval.n, calls)
     return BoxWindow(
         late_ns=shown.late_ns,
         inside=calls - len(across),
         straddling=across,
         calls=calls,
         check=BoxCheck(
-            iteration=iteration,
-            sample=iteration % described.eval.n,
+            iteration=calls - 1,
+            sample=(calls - 1) % described.eval.n,
             snr_db=shown.snr_db,
             why=None if shown.snr_db is not None else "the output holds NaN",
         ),
@@ -107,7 +105,7 @@ def run_of(
         why=shown.why,
         seed=seed,
         pid_exit=0 if ok else -9,
-        window=window_of(solo.tops, shown, seed, manifest, solo.workload) if ok else None,
+        window=window_of(solo.tops, shown, manifest, solo.workload) if ok else None,
         pin=BoxPin(numa_node=None, cpus=None, why="the machine has one node"),
         log_tail=None,
         passed=None,

@@ -34,8 +34,8 @@ class _Model(BaseModel):
 
 
 class BoxCheck(_Model):
-    """The outputs of one call of the window, drawn from the attempt's seed, against the
-    reference of its input; ``snr_db`` is null where it is not finite, with ``why``."""
+    """The outputs of the window's last call against the reference of its input; ``snr_db`` is
+    null where it is not finite, with ``why``."""
 
     iteration: Count
     sample: Count
@@ -93,7 +93,8 @@ class BoxCardRun(_Model):
 
 class BoxAttempt(_Model):
     """All cards of a role at once, once. ``started_ns`` and ``wall_ns`` are on the run's clock,
-    ``window_ns`` is the window's length.
+    ``window_ns`` is the window's length. One that is ``skipped`` was not made, ``why`` says why;
+    it has no cards, nor has one whose end nobody saw.
 
     Derived: ``counts``; ``void_because`` (a sentence for each card at fault, empty where it
     counts); ``skew_ns`` (from the first card's first call to the last card's, null where a card
@@ -102,7 +103,7 @@ class BoxAttempt(_Model):
 
     role: BoxRoleName
     n: int
-    status: Literal["ran", "interrupted"]
+    status: Literal["ran", "interrupted", "skipped"]
     why: str | None
     started_ns: Nanoseconds
     wall_ns: Nanoseconds
@@ -115,10 +116,13 @@ class BoxAttempt(_Model):
 
 
 class BoxSource(_Model):
-    """The record that a card's solo peak was taken from, where it is not this one."""
+    """The record that a card's solo peak was taken from, where it is not this one: whether its
+    run was quick, and its computer noisy, as that record states."""
 
     run_id: str
     payload_sha256: str
+    quick: bool
+    noisy: bool
 
 
 class BoxSolo(_Model):

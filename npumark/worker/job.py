@@ -71,7 +71,8 @@ class Job:
     run. ``samples_path`` is where raw durations go (little-endian int64 nanoseconds), or null.
 
     ``window`` is as ``measure`` until the warm-up's end; then the worker says that it is ready,
-    and calls from the shared window's start to its end. ``diagnose`` carries out one step of a
+    and calls from the shared window's start to its end; its last call is checked, which no seed
+    draws. ``diagnose`` carries out one step of a
     diagnostics probe, which ``probe`` describes (its ``kind`` and options, see
     worker.diagnose); its raw samples go into the folder ``samples_path``. ``cpus`` are the CPUs
     that the worker binds itself to before anything is loaded, empty: as it was started.

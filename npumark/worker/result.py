@@ -161,8 +161,8 @@ class Measurement:
 
 @dataclass(frozen=True, slots=True)
 class WindowCheck:
-    """The outputs of one call of a window, drawn from the job's seed, against the reference of
-    its input. ``snr_db`` is null where it is not finite, with the reason ``why``."""
+    """The outputs of a window's last call against the reference of its input. ``snr_db`` is null
+    where it is not finite, with the reason ``why``."""
 
     iteration: int
     sample: int

@@ -1,11 +1,10 @@
 """The loop of a shared window: calls from its start until one ends at or after its end.
 
 A call is what it is in the timed loop: its input is copied, the step runs, one element of every
-output is read, and nothing is allocated, logged or slept for. Every call's begin and end are
-kept: those that an end of the window cuts count by their share, which is computed later and can
-be computed again from the raw times. The outputs of one call, drawn from a seed, are kept too.
-Which one it will be is known only at the end: about ln(calls) copies lie between two calls, and
-so in the window.
+output is read, and nothing is allocated, copied, logged or slept for. Every call's begin and end
+are kept: those that an end of the window cuts count by their share, which is computed later and
+can be computed again from the raw times. When the loop has ended the bound outputs still hold the
+last call's answer.
 
 Pure of engines and of the system clock, like ``timed_loop``.
 """
@@ -19,12 +18,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from npumark.gates.draw import Reservoir
 from npumark.worker.timed_loop import (
     BLOCK,
     READ,
     Array,
-    Check,
     Clock,
     Sample,
     Step,
@@ -38,15 +35,6 @@ Pairs = npt.NDArray[np.int64]
 
 _SPIN_NS = 2_000_000
 """The last of the wait is spent looking at the clock: a sleep may end later than it was to."""
-
-
-@dataclass(frozen=True, slots=True)
-class WindowLoop:
-    """``pairs`` int64 [calls, 2]: begin and end of each call, nanoseconds after the start.
-    ``check`` holds the outputs of the one call that the seed draws."""
-
-    pairs: Pairs
-    check: Check
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,13 +67,14 @@ def run_window_loop(
     samples: Sequence[Sample],
     *,
     window_ns: int,
-    seed: int,
     fastest_ns: int,
     clock: Clock,
     start: Callable[[], int],
     sleep: Callable[[float], object] = time.sleep,
-) -> WindowLoop:
+) -> Pairs:
     """Call ``step`` from the window's start until a call has ended at or after its end.
+
+    Returns int64 [calls, 2]: begin and end of each call, nanoseconds after the start.
 
     All that takes room is made before ``start`` is called: it waits for the release and returns
     the start, an instant of ``clock``. Until then calls go on, untimed, so that what cools down or
@@ -96,21 +85,16 @@ def run_window_loop(
     feeds = input_feeds(buffers, samples)
     require_arrays(outputs)
     cycle = len(feeds)
-    slot = tuple(np.copy(output, order="K") for output in outputs)  # its memory is touched now
-    kept = -1
-    reservoir = Reservoir(seed, 1, cycle)
     size = min(BLOCK, max(1, 2 * -(-window_ns // fastest_ns)))
     blocks: list[Pairs] = []
     count, done = 0, False
     read = READ
     begins, ends = np.full(size, -1, dtype=np.int64), np.full(size, -1, dtype=np.int64)
-    takes = iter([take for take, _ in reservoir.takes(size)])
     with gc_off(), plain_outputs(outputs):
         origin = start()
         _keep_warm(step, feeds, outputs, clock, origin, fastest_ns, sleep)
         stop = origin + window_ns
         while not done:
-            take = next(takes, -1)
             used = size
             for i in range(size):
                 feed = feeds[(count + i) % cycle]
@@ -123,12 +107,6 @@ def run_window_loop(
                 end = clock()
                 begins[i] = begin
                 ends[i] = end
-                if count + i == take:
-                    require_arrays(outputs)
-                    for into, output in zip(slot, outputs, strict=True):
-                        into[...] = output
-                    kept = take
-                    take = next(takes, -1)
                 if end >= stop:
                     used, done = i + 1, True
                     break
@@ -136,8 +114,7 @@ def run_window_loop(
             blocks.append(np.stack((begins[:used], ends[:used]), axis=1))
             if not done:
                 begins, ends = np.full(size, -1, dtype=np.int64), np.full(size, -1, dtype=np.int64)
-                takes = iter([taken for taken, _ in reservoir.takes(size)])
-    return WindowLoop(np.concatenate(blocks) - origin, Check(kept, kept % cycle, slot))
+    return np.concatenate(blocks) - origin
 
 
 def _keep_warm(

@@ -24,7 +24,7 @@ CALLS = [(3, 400), (400, 900), (905, 1100)]
 
 
 def window(**over: object) -> BoxWindow:
-    made = synthetic_box.window_of(0.3, synthetic_box.Shown(), 1, synthetic.manifest(), "peak-s")
+    made = synthetic_box.window_of(0.3, synthetic_box.Shown(), synthetic.manifest(), "peak-s")
     facts = {"late_ns": 3, "inside": 2, "straddling": [(905, 1100)], "calls": 3, **over}
     return made.model_copy(update=facts)
 

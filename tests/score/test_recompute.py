@@ -406,7 +406,7 @@ SEEN = (*CARD, "window")
         ((*SEEN, "straddling"), [[1, 2]], "does not lie across"),
         ((*SEEN, "straddling"), [[4 * 10**9, 6 * 10**9]] * 2, "at most one call"),
         ((*SEEN, "straddling"), [[4 * 10**9, 5 * 10**9]], "does not lie across"),
-        ((*SEEN, "check", "iteration"), 0, "by its seed"),
+        ((*SEEN, "check", "iteration"), 0, "the last call"),
         ((*SEEN, "check", "sample"), 7, "calls take the inputs in turn"),
         ((*SEEN, "check", "why"), "it was warm", "has a reason"),
         ((*SEEN, "check", "snr_db"), 3.0, "counts"),

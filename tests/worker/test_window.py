@@ -17,10 +17,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from npumark.gates.draw import drawn
+from npumark.engines.virtual import VirtualSession
 from npumark.worker.__main__ import carry_out
 from npumark.worker.barrier import start_line
 from npumark.worker.protocol import READY, Job, WindowOptions, decode_job, decode_result
+from tests.worker.conftest import TIMING
 
 WINDOW = WindowOptions(0.05)
 LINUX = pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="binds to CPUs")
@@ -49,11 +50,43 @@ def test_a_window_tells_where_its_calls_lie(tiny: Any) -> None:
     assert decode_result(result.encode()) == result
 
 
-def test_the_checked_call_is_the_one_that_the_seed_draws(tiny: Any) -> None:
-    check = window(tiny, seed=4).window.check
-    (iteration,) = drawn(4, 1, 3, 50)
-    assert (check.iteration, check.sample) == (iteration, iteration % 3)
-    assert (check.snr_db, check.why) == (200.0, None)  # to the bit
+@pytest.mark.parametrize(("latency_us", "calls"), [(1000, 50), (1500, 34), (10_000, 5), (10**5, 1)])
+def test_the_checked_call_is_the_last(tiny: Any, latency_us: int, calls: int) -> None:
+    tiny.script(latency_us={"*/*": latency_us})
+    w = window(tiny).window
+    assert w.calls == calls
+    assert (w.check.iteration, w.check.sample) == (calls - 1, (calls - 1) % 3)
+    assert (w.check.snr_db, w.check.why) == (200.0, None)  # to the bit
+
+
+WARM_UP, CALLS = TIMING.warmup_min_calls, 50
+"""Calls of the fake clock's steady engine, which takes 1 ms: what a window makes of them."""
+
+
+def test_a_last_answer_that_alone_is_wrong_is_seen(tiny: Any) -> None:
+    check = window(tiny, {"do": "zeros", "call": WARM_UP + CALLS}).window.check
+    assert (check.iteration, check.snr_db) == (CALLS - 1, None)
+    assert "is zero everywhere" in check.why
+
+
+@pytest.mark.parametrize("call", [1, WARM_UP + 1, WARM_UP + CALLS - 1])
+def test_an_earlier_answer_that_alone_is_wrong_is_not_seen(tiny: Any, call: int) -> None:
+    """The limit of one output per card, see ADR 0014."""
+    w = window(tiny, {"do": "zeros", "call": call}).window
+    assert (w.calls, w.check.snr_db) == (CALLS, 200.0)
+
+
+def test_what_the_engine_keeps_of_its_outputs_is_gone_before_they_are_judged(
+    tiny: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Memory that the session owns is copied before it is closed."""
+
+    def close(session: VirtualSession) -> None:
+        for output in session.outputs():
+            output[...] = 0
+
+    monkeypatch.setattr(VirtualSession, "close", close)
+    assert window(tiny).window.check.snr_db == 200.0
 
 
 @pytest.mark.parametrize(
@@ -87,8 +120,7 @@ def test_a_wrong_answer_has_the_snr_that_it_has(tiny: Any) -> None:
 
 
 def test_one_answer_given_to_every_input_is_seen(tiny: Any) -> None:
-    seed = next(s for s in range(99) if drawn(s, 1, 3, 50)[0] % 3)
-    check = window(tiny, {"do": "memoised_when_timed"}, seed=seed).window.check
+    check = window(tiny, {"do": "memoised_when_timed"}).window.check
     assert check.snr_db < 10
 
 

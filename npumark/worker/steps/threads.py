@@ -57,11 +57,10 @@ def run(stage: Stage) -> Probed:
                 outputs,
                 stage.samples,
                 window_ns=round(seconds * 1e9),
-                seed=stage.job.seed + i,
                 fastest_ns=warm.fastest_ns,
                 clock=clock,
                 start=start,
-            ).pairs
+            )
         except BaseException:
             release.abort()
             raise
