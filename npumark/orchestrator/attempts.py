@@ -22,6 +22,8 @@ from npumark.worker.protocol import CacheUse, Measurement, Result, Status
 
 Redact = Callable[[str], str]
 
+UNSEEN = "npumark ended before it did; how long it ran, if at all, is not known"
+
 
 def attempt_of(
     n: int, seed: int, outcome: Outcome, clock: RunClock, *, slept_ns: int, redact: Redact
@@ -44,14 +46,15 @@ def attempt_of(
 
 
 def killed_attempt(n: int, seed: int, started_ns: int) -> Attempt:
-    """Return the attempt that ran when the orchestrator itself was killed.
+    """Return the attempt that ran, or was about to, when npumark itself ended: it was killed, or
+    could start no worker.
 
     Nobody saw its end, so its length is not known and stands as 0; ``why`` says so.
     """
     return Attempt(
         n=n,
         status="interrupted",
-        why="npumark was killed while it ran; how long it ran is not known",
+        why=UNSEEN,
         started_ns=started_ns,
         wall_ns=0,
         seed=seed,

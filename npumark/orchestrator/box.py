@@ -8,11 +8,13 @@ from pathlib import Path
 
 from npumark.errors import SetupError
 from npumark.machine.numa import Near, near
-from npumark.orchestrator.box_attempts import box_attempt_of
+from npumark.machine.sensors import available_memory
+from npumark.orchestrator.box_attempts import box_attempt_of, unmade_box_attempt
 from npumark.orchestrator.box_plan import attempt_s
 from npumark.orchestrator.clock import NS, SleepWatch
 from npumark.orchestrator.events import BoxEnded, BoxStarted
 from npumark.orchestrator.measuring import Measuring
+from npumark.orchestrator.memory import lack_of_memory, needed_bytes
 from npumark.orchestrator.redaction import redact, replacements
 from npumark.orchestrator.survey import Survey
 from npumark.orchestrator.together import Member, run_together
@@ -71,7 +73,7 @@ class BoxStage:
                 return True
             self._require(cards.solos)
             now, due = run.clock.now_ns(), self._due_ns()
-            ends = max(now, due) + self._expected_ns(own)
+            ends = max(now, due) + self._expected_ns(cards, own)
             if run.deadline_ns is not None and ends > run.deadline_ns:
                 return False
             if due > now:
@@ -80,8 +82,23 @@ class BoxStage:
             wanting = [p for s in cards.solos if run.models.wants(p := book.planned_of(s))]
             for planned in wanting:
                 run.prepare(planned, len(book.attempts.get(planned.key, ())) + 1)
-            if not wanting:  # compiling takes time: whether an attempt still fits is asked again
+            if wanting:
+                continue  # compiling takes time: whether an attempt still fits is asked again
+            if lack := self._no_memory(cards.solos):
+                window_s = book.policy.box.window_s
+                unmade = unmade_box_attempt(cards.role, len(own) + 1, now, window_s, lack)
+                self._enter(cards, unmade)
+            else:
                 self._attempt(cards, len(own) + 1)
+
+    def _no_memory(self, solos: Sequence[BoxSolo]) -> str | None:
+        """Return why the sessions of all cards would not fit into memory, null where they may."""
+        book = self.measuring.book
+        needed = sum(
+            needed_bytes(book.planned_of(solo), book.manifest, book.policy) for solo in solos
+        )
+        lack = lack_of_memory(needed, available_memory())
+        return lack and f"all cards at once: {lack}"
 
     def _require(self, solos: Sequence[BoxSolo]) -> None:
         gone = sorted({s.engine for s in solos} - set(self.here))
@@ -98,11 +115,22 @@ class BoxStage:
         starts = [a.started_ns for a in book.box]
         return max(starts) + round(book.policy.repetition.spacing_s * NS) if starts else 0
 
-    def _expected_ns(self, own: Sequence[BoxAttempt]) -> int:
-        """Return how long an attempt is expected to take: as long as the longest so far, before
-        that what the policy fixes of it."""
-        walls = [a.wall_ns for a in own if a.wall_ns]
-        return max(walls) if walls else round(attempt_s(self.measuring.book.policy) * NS)
+    def _expected_ns(self, cards: RoleCards, own: Sequence[BoxAttempt]) -> int:
+        """Return how long an attempt is expected to take: as long as the longest of those from
+        which every card came back, before that what the policy fixes of it after the longest
+        start of one of its cards alone."""
+        whole = [a.wall_ns for a in own if a.cards and all(c.status == "ok" for c in a.cards)]
+        if whole:
+            return max(whole)
+        book = self.measuring.book
+        alone = [
+            attempt.measurement
+            for solo in cards.solos
+            for attempt in book.attempts.get(book.planned_of(solo).key, ())
+            if attempt.measurement is not None
+        ]
+        started = max((m.import_ns + m.verify_ns + m.load_ns for m in alone), default=0)
+        return started + round(attempt_s(book.policy) * NS)
 
     def _attempt(self, cards: RoleCards, n: int) -> None:
         run, book = self.measuring, self.measuring.book
@@ -149,6 +177,11 @@ class BoxStage:
                 if outcome.result is not None:
                     run.stamps.update(outcome.result.stamps)
                 run.models.attempted(book.planned_of(solo), outcome)
+            self._enter(cards, attempt)
+
+    def _enter(self, cards: RoleCards, attempt: BoxAttempt) -> None:
+        run, book = self.measuring, self.measuring.book
+        with run.interrupts.deferred():
             attempt = judged(attempt, book.manifest, book.policy)
             book.enter_box(attempt)
         run.tell(BoxEnded(attempt, cards.solos))

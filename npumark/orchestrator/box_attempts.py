@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
+from typing import Literal
 
 from pydantic import ValidationError
 
 from npumark.machine.numa import Near
-from npumark.orchestrator.attempts import Redact
+from npumark.orchestrator.attempts import UNSEEN, Redact
 from npumark.orchestrator.supervisor import Outcome
 from npumark.orchestrator.together import Together
 from npumark.record.box import (
@@ -70,14 +71,32 @@ def box_attempt_of(
     )
 
 
+def unmade_box_attempt(
+    role: BoxRoleName, n: int, at_ns: int, window_s: float, why: str
+) -> BoxAttempt:
+    """Return the attempt that stands for one that was not made, and none after it will be."""
+    return _without_cards(role, n, at_ns, window_s, "skipped", why)
+
+
 def killed_box_attempt(role: BoxRoleName, n: int, started_ns: int, window_s: float) -> BoxAttempt:
-    """Return the attempt that ran when npumark itself was killed: nobody saw what its cards did,
-    nor its end, so its length is not known and stands as 0."""
+    """Return the attempt that ran, or was about to, when npumark itself ended: nobody saw what
+    its cards did, nor its end, so its length is not known and stands as 0."""
+    return _without_cards(role, n, started_ns, window_s, "interrupted", UNSEEN)
+
+
+def _without_cards(
+    role: BoxRoleName,
+    n: int,
+    started_ns: int,
+    window_s: float,
+    status: Literal["interrupted", "skipped"],
+    why: str,
+) -> BoxAttempt:
     return BoxAttempt(
         role=role,
         n=n,
-        status="interrupted",
-        why="npumark was killed while it ran; how long it ran is not known",
+        status=status,
+        why=why,
         started_ns=started_ns,
         wall_ns=0,
         window_ns=round(window_s * NS),

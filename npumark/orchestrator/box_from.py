@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from npumark.errors import IntegrityError, UsageError
 from npumark.orchestrator.box_choice import RoleChoice
@@ -23,6 +24,21 @@ from npumark.score.planned import Planned
 from npumark.score.recompute import recompute
 
 _SHOWN = 6
+
+_FIXED = (
+    "os",
+    "architecture",
+    "cpu_model",
+    "cpu_vendor",
+    "cpu_family",
+    "cpu_model_number",
+    "cpu_stepping",
+    "board_vendor",
+    "board_product",
+    "virtualisation",
+)
+"""The facts of a computer that stay while it is the same one. The others may change on it: the
+system's and the firmware's versions, microcode and what it unlocks, memory, boot, container."""
 
 
 def verified(path: Path, manifest: Manifest, policy: Policy) -> Record:
@@ -54,13 +70,25 @@ def solo_peaks(
     choices: Sequence[RoleChoice],
     survey: Survey,
     manifest: Manifest,
+    machine: Mapping[str, Any],
 ) -> tuple[BoxSolo, ...]:
     """Return the best solo configuration of each chosen card, as ``record`` gives it.
 
-    Raises UsageError, naming what differs, where a card or its engine here is not the one that
-    was measured there, and where the record has no peak of a card.
+    ``machine`` is this computer (machine.identity.machine). Raises UsageError, naming what
+    differs, where it, a card or its engine here is not the one that was measured there, where the
+    record has no peak of a card, and where its run was quick and the one that is asked for is not.
     """
     source = record.payload
+    if source.plan.quick and not request.quick:
+        raise UsageError(
+            f"{source.run_id} is of a quick run, whose peaks are of short loops",
+            "Name a record of a whole run, or add --quick.",
+        )
+    if moved := list(_other_machine(source.machine, machine)):
+        raise UsageError(
+            f"{source.run_id} is of another computer: {'; '.join(moved)}",
+            "Without --from the peaks are measured first.",
+        )
     for given in source.plan.box.solo[:1]:
         other = f", {given.source.run_id}" if given.source else ""
         raise UsageError(
@@ -82,10 +110,26 @@ def solo_peaks(
             f"{source.run_id} has no peaks of these cards: {'; '.join(odd[:_SHOWN])}{more}",
             "Without --from the peaks are measured first.",
         )
-    origin = BoxSource(run_id=source.run_id, payload_sha256=record.payload_sha256)
+    origin = BoxSource(
+        run_id=source.run_id,
+        payload_sha256=record.payload_sha256,
+        quick=source.plan.quick,
+        noisy=source.environment.noisy,
+    )
     return tuple(
         solos[p.id].model_copy(update={"source": origin}) for c in choices for p in c.cards
     )
+
+
+def notes(solos: Sequence[BoxSolo], record: Record, survey: Survey) -> tuple[str, ...]:
+    """Return what is told of peaks that are taken from ``record``: whose they are, that its
+    computer was noisy, and which versions of their engines' parts and drivers changed since."""
+    source = record.payload
+    changed = dict.fromkeys(text for solo in solos for text in _changed(solo, source, survey))
+    told = [f"the peaks are those of {source.run_id}"]
+    told += ["they were measured on a noisy machine"] if source.environment.noisy else []
+    told += [f"since they were measured, {text}" for text in changed]
+    return tuple(told)
 
 
 def plan_of(solos: Sequence[BoxSolo], survey: Survey, manifest: Manifest) -> tuple[Planned, ...]:
@@ -145,6 +189,34 @@ def _engine(solo: BoxSolo, source: Payload, survey: Survey) -> Iterator[str]:
     before = next(e.version for e in source.engines if e.id == solo.engine)
     if before != found.version:
         yield f"{solo.engine} is version {found.version} here and {before} there"
+
+
+def _other_machine(there: Mapping[str, Any], here: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what shows that a record was made on another computer. A fact that either cannot tell
+    shows nothing; nor can two computers of the same make be told apart."""
+    for name in _FIXED:
+        before, now = there.get(name), here.get(name)
+        if before is not None and now is not None and before != now:
+            yield f"its {name.replace('_', ' ')} is {before}, and here it is {now}"
+
+
+def _changed(solo: BoxSolo, source: Payload, survey: Survey) -> Iterator[str]:
+    engine = next(e for e in source.engines if e.id == solo.engine)
+    now = survey.engine(solo.engine).info.versions
+    for part in sorted({*engine.versions, *now}):
+        if engine.versions.get(part) != now.get(part):
+            yield (
+                f"{part} of {engine.runtime} has changed from "
+                f"{engine.versions.get(part, 'none')} to {now.get(part, 'none')}"
+            )
+    before = next(p.details for p in source.processors if p.id == solo.card)
+    after = next(p.details for p in survey.processors if p.id == solo.card)
+    for part in ("driver", "firmware"):
+        if before.get(part) != after.get(part):
+            yield (
+                f"the {part} of {solo.card} has changed from "
+                f"{before.get(part, 'an unknown one')} to {after.get(part, 'an unknown one')}"
+            )
 
 
 def _model(card: Processor) -> tuple[str, int, object]:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from npumark.errors import UsageError
+from npumark.machine import identity
 from npumark.orchestrator import box_choice, box_from
 from npumark.orchestrator.box_choice import RoleChoice
 from npumark.orchestrator.request import RunRequest
@@ -23,13 +24,14 @@ class BoxAhead:
     """The box stage that lies ahead of a run.
 
     ``choices`` are its roles, empty where there is no such stage. ``solo`` are the peaks that
-    another record gives and ``plan`` how they are run again; both are empty where the run
-    measures its own.
+    another record gives, ``plan`` how they are run again and ``notes`` what is told of them; all
+    three are empty where the run measures its own.
     """
 
     choices: tuple[RoleChoice, ...] = ()
     solo: tuple[BoxSolo, ...] = ()
     plan: tuple[Planned, ...] = ()
+    notes: tuple[str, ...] = ()
 
     @property
     def engines(self) -> frozenset[str]:
@@ -77,21 +79,32 @@ def look_ahead(request: RunRequest, survey: Survey, manifest: Manifest, policy: 
         return BoxAhead(choices)
     record = box_from.verified(request.box_from, manifest, policy)
     summed = [c for c in choices if c.why is None]
-    solo = box_from.solo_peaks(record, request, summed, survey, manifest)
-    return BoxAhead(choices, solo, box_from.plan_of(solo, survey, manifest))
+    solo = box_from.solo_peaks(record, request, summed, survey, manifest, identity.machine())
+    plan = box_from.plan_of(solo, survey, manifest)
+    return BoxAhead(choices, solo, plan, box_from.notes(solo, record, survey))
 
 
 def check_peaks(ahead: BoxAhead, plan: Sequence[Planned], survey: Survey) -> None:
     """Raise UsageError where ``plan`` does not measure the peak of each card alone first."""
-    peaks = {survey.owner[p.engine] for p in plan if p.kind == "peak" and p.tier == "peak"}
+    peaks = {
+        survey.owner[p.engine]
+        for p in plan
+        if p.kind == "peak" and p.tier == "peak" and p.skip is None
+    }
     for choice in ahead.choices:
         lacking = [p.id for p in choice.cards if p.id not in peaks]
         if choice.why is None and lacking:
             raise UsageError(
-                "all cards at once take the peak of each card alone, and what was asked for "
-                f"leaves out that of {', '.join(lacking)}",
-                "Leave out --box, or the selection that keeps the peak test from being measured.",
+                "all cards at once take the peak of each card alone, and that of "
+                f"{', '.join(lacking)} is not measured{_skipped(lacking, plan, survey)}",
+                "Leave out --box, or what keeps the peak test from being measured.",
             )
+
+
+def _skipped(cards: Sequence[str], plan: Sequence[Planned], survey: Survey) -> str:
+    """Return why the peak tests of the first of these cards are skipped; empty where none is."""
+    why = [p.skip for p in plan if p.kind == "peak" and survey.owner[p.engine] == cards[0]]
+    return next((f": {skip}" for skip in why if skip), "")
 
 
 def _has_stage(request: RunRequest) -> bool:

@@ -13,13 +13,14 @@ from npumark.diagnose.document import SampleFile, StepSeen
 from npumark.diagnose.probe import Samples, Seen, Step
 from npumark.diagnose.reading import from_first_call, origin_ns, read_samples
 from npumark.errors import IntegrityError
-from npumark.machine.sensors import available_memory
+from npumark.machine.sensors import available_memory, load_between, load_sample
 from npumark.orchestrator.beside import Load, NoLoad, beside
 from npumark.orchestrator.clock import SleepWatch
 from npumark.orchestrator.compiled import CompiledModels
 from npumark.orchestrator.interrupts import Interrupts
 from npumark.orchestrator.jobs import JobMaker
-from npumark.orchestrator.redaction import redact
+from npumark.orchestrator.memory import lack_of_memory, needed_bytes
+from npumark.orchestrator.redaction import redact, redact_all, replacements
 from npumark.orchestrator.sensors_log import SensorLog
 from npumark.orchestrator.supervisor import Outcome, supervise
 from npumark.orchestrator.together import Member, run_together
@@ -61,7 +62,7 @@ class Steps:
         # Compiling would be slow under a load, and read as one.
         self.make_ready(planned)
         place = Path("samples", _safe(*planned.key), _safe(probe, step.name))
-        watch = SleepWatch()
+        watch, before = SleepWatch(), load_sample()
         sensors: tuple[dict[str, Any], ...] = ()
         load: Load | None = None
         log: SensorLog | None = None
@@ -69,7 +70,12 @@ class Steps:
             try:
                 if step.beside is not None:
                     load = around.enter_context(
-                        beside(step.beside, rules=self.jobs.policy.diagnose, marker=self.marker)
+                        beside(
+                            step.beside,
+                            rules=self.jobs.policy.diagnose,
+                            marker=self.marker,
+                            check=self.interrupts.check,
+                        )
                     )
                 if step.kind == "sustained":
                     log = around.enter_context(SensorLog(self.jobs.policy.diagnose.sensor_s))
@@ -77,6 +83,8 @@ class Steps:
             except NoLoad as fault:
                 raw = _Raw("skipped", str(fault))
         self.interrupts.check()
+        # What ran beside it has ended by now, so that its time counts as npumark's own.
+        raw = replace(raw, facts={**raw.facts, "load": load_between(before, load_sample())})
         if log is not None:
             sensors = log.readings
         if load is not None:
@@ -179,14 +187,8 @@ class Steps:
         """Return why the sessions of a step would not fit into memory, null where they may: each
         needs at the least what a run's attempt needs (orchestrator.plan)."""
         streams = max(step.options.get(name, 1) for name in ("threads", "processes"))
-        free = available_memory()
-        workload = self.jobs.manifest.workloads[planned.workload]
-        files = set(workload.files(planned.graph_variant))
-        resident = sum(self.jobs.manifest.files[path].size for path in files)
-        needed = round(self.jobs.policy.preconditions.memory_factor * resident * streams)
-        if free is None or needed <= free:
-            return None
-        return f"not enough memory: {needed / 1e6:.1f} MB needed, {free / 1e6:.1f} MB free"
+        each = needed_bytes(planned, self.jobs.manifest, self.jobs.policy)
+        return lack_of_memory(streams * each, available_memory())
 
     def _seen(
         self, step: Step, raw: _Raw, place: Path, sensors: tuple[dict[str, Any], ...]
@@ -224,16 +226,17 @@ class Steps:
 def _told(
     step: Step, raw: _Raw, files: dict[str, SampleFile], sensors: list[dict[str, Any]]
 ) -> StepSeen:
+    known = replacements()
     return StepSeen(
         name=step.name,
         kind=step.kind,
         options=dict(step.options),
         beside=step.beside,
         status=raw.status,
-        why=redact(raw.why) if raw.why else None,
+        why=redact(raw.why, known) if raw.why else None,
         samples=files,
-        facts=dict(raw.facts),
-        sensors=sensors,
+        facts=redact_all(dict(raw.facts), known),
+        sensors=redact_all(sensors, known),
     )
 
 

@@ -284,7 +284,7 @@ def reopen(
 ) -> tuple[Book, RunClock]:
     """Open a stopped run's book again: attempts replayed, the resumption written down.
 
-    The attempt that was in flight when npumark was killed, of an entry or of the box stage, is
+    The attempt that was in flight when npumark ended, of an entry or of the box stage, is
     entered as interrupted.
     """
     header = told.header

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 from npumark.errors import NothingToMeasure, UsageError
 from npumark.orchestrator.lists import KnownCrash, Ladder
+from npumark.orchestrator.memory import lack_of_memory, needed_bytes
 from npumark.orchestrator.request import RunRequest
 from npumark.orchestrator.schedule import loop_and_warmup_s
 from npumark.orchestrator.select import check_variants, select_engines, select_workloads
@@ -270,13 +271,4 @@ def _skip(
                 version=versions[planned.engine],
             ):
                 return f"known to abort: {crash.reason} (try it with --include-known-crashes)"
-    if host.free_bytes is not None:
-        files = manifest.workloads[planned.workload].files(planned.graph_variant)
-        resident = sum(manifest.files[path].size for path in set(files))
-        needed = round(policy.preconditions.memory_factor * resident)
-        if needed > host.free_bytes:
-            return (
-                f"not enough memory: {needed / 1e6:.1f} MB needed, "
-                f"{host.free_bytes / 1e6:.1f} MB free"
-            )
-    return None
+    return lack_of_memory(needed_bytes(planned, manifest, policy), host.free_bytes)

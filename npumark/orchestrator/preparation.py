@@ -82,8 +82,8 @@ def prepare(
         if choice.why is not None:
             tell(Note(f"no total is formed over the role {choice.role}: {choice.why}"))
     if box.solo:
-        source = box.solo[0].source
-        tell(Note(f"the peaks are those of {source.run_id if source else 'another record'}"))
+        for sentence in box.notes:
+            tell(Note(sentence))
         return Prepared(request, policy, manifest, found, (), _nothing(box, manifest), box)
     plan = make_plan(
         manifest,

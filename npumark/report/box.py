@@ -90,10 +90,12 @@ def _facts(role: BoxRole) -> list[tuple[str, list[Part]]]:
 def _attempts(attempts: Sequence[BoxAttempt]) -> list[Part]:
     counted = sum(a.counts for a in attempts)
     stopped = sum(a.status == "interrupted" for a in attempts)
-    void = len(attempts) - counted - stopped
+    skipped = sum(a.status == "skipped" for a in attempts)
+    void = len(attempts) - counted - stopped - skipped
     parts: list[Part] = [f"{counted} counted"]
     parts += [(f"{void} void", WARN)] if void else []
     parts += [(f"{stopped} interrupted", WARN)] if stopped else []
+    parts += [(f"{skipped} skipped", WARN)] if skipped else []
     lengths = {a.window_ns for a in attempts}
     parts += [(f"each in one window of {duration(min(lengths) / 1e9)}", DIM)] if lengths else []
     return parts
@@ -156,7 +158,11 @@ def _configuration(run: Payload, solo: BoxSolo) -> str:
     """Return what a card runs, and the record its figure is taken from where that is another."""
     runtime = next((e.runtime_title for e in run.engines if e.id == solo.engine), solo.engine)
     text = f"{runtime}, {solo.label}, {shape(solo.workload)}"
-    return text if solo.source is None else f"{text} (solo: as run {solo.source.run_id} states)"
+    if solo.source is None:
+        return text
+    how = [word for word in ("quick", "noisy") if getattr(solo.source, word)]
+    told = f", which was {' and '.join(how)}" if how else ""
+    return f"{text} (solo: as run {solo.source.run_id} states{told})"
 
 
 def _slow(card: BoxCard) -> str:
@@ -217,12 +223,12 @@ def _void(sheet: Sheet, attempts: Sequence[BoxAttempt]) -> None:
     reasons: dict[tuple[str, str], list[BoxAttempt]] = {}
     for attempt in attempts:
         if not attempt.counts:
-            ended = "interrupted" if attempt.status == "interrupted" else "void"
+            ended: str = "void" if attempt.status == "ran" else attempt.status
             why = "; ".join(attempt.void_because) or attempt.why or "the reason was not recorded"
             reasons.setdefault((ended, why), []).append(attempt)
-    for (ended, why), met in reasons.items():
+    for (how, why), met in reasons.items():
         which = f"Attempt{'s' if len(met) > 1 else ''} {', '.join(str(a.n) for a in met)}"
-        sheet.say(f"{which} {ended}: {why}", indent=2, hang=2, style=WARN)
+        sheet.say(f"{which} {how}: {why}", indent=2, hang=2, style=WARN)
         for said in dict.fromkeys(_said(met)):
             sheet.say(f"| {said}", indent=4, hang=2, style=DIM)
 

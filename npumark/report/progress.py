@@ -174,7 +174,7 @@ def _boxed(event: BoxEnded) -> list[Part]:
     attempt = event.attempt
     parts: list[Part] = [("[box]", DIM), boxed(attempt)]
     if attempt.tops is None:
-        ended = "interrupted" if attempt.status == "interrupted" else "void"
+        ended = "void" if attempt.status == "ran" else attempt.status
         why = "; ".join(attempt.void_because) or attempt.why
         return [*parts, (ended, BAD), *([(why, WARN)] if why else [])]
     solo = math.fsum(card.tops for card in event.cards)

@@ -52,10 +52,13 @@ def wants_attempt(
     """Whether a role wants another attempt after these, which are judged.
 
     A voided attempt is repeated while enough can still count; an interrupted one is as if it had
-    not been. A card that answered wrong, or cannot run its configuration, never counts.
+    not been, and one that was skipped is the last. A card that answered wrong, or cannot run its
+    configuration, never counts.
     """
-    ran = [a for a in attempts if a.role == cards.role and a.status == "ran"]
-    if cards.why is not None or any(_hopeless(a) for a in ran):
+    own = [a for a in attempts if a.role == cards.role]
+    ran = [a for a in own if a.status == "ran"]
+    skipped = any(a.status == "skipped" for a in own)
+    if cards.why is not None or skipped or any(_hopeless(a) for a in ran):
         return False
     missing = attempts_needed(policy, quick=quick) - sum(a.counts for a in ran)
     return 0 < missing <= policy.box.max_attempts - len(ran)

@@ -111,3 +111,4 @@ def test_an_attempt_nobody_saw_end_says_so() -> None:
     found = killed_attempt(3, 9, 44)
     assert (found.status, found.started_ns, found.pid_exit) == ("interrupted", 44, None)
     assert "not known" in (found.why or "")
+    assert "killed" not in (found.why or "")  # it may never have begun

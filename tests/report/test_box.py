@@ -233,9 +233,24 @@ def test_what_differs_between_cards_is_told_of_each(report: Any) -> None:
 
 
 def test_a_solo_peak_of_another_record_is_called_that_records_statement(report: Any) -> None:
-    source = {"run_id": "20261101-101112-beef", "payload_sha256": "0" * 64}
-    text = report(cards=[card(n, solo=solo(n, source=source)) for n in (1, 2)])
-    assert "(solo: as run 20261101-101112-beef states)" in flat(text)
+    name = {"run_id": "20261101-101112-beef", "payload_sha256": "0" * 64}
+    for quick, noisy, how in (
+        (False, False, ""),
+        (True, False, ", which was quick"),
+        (True, True, ", which was quick and noisy"),
+    ):
+        source = {**name, "quick": quick, "noisy": noisy}
+        text = report(cards=[card(n, solo=solo(n, source=source)) for n in (1, 2)])
+        assert f"(solo: as run 20261101-101112-beef states{how})" in flat(text)
+
+
+def test_an_attempt_that_was_not_made_says_why(report: Any) -> None:
+    why = "all cards at once: not enough memory: 9.0 MB needed, 8.0 MB free"
+    one = attempt(1, counts=False, tops=None, skew_ns=None, status="skipped", why=why)
+    text = report(attempts=[one | {"cards": [], "void_because": [why]}], tops=None, why=why)
+    assert "0 counted  1 skipped" in text
+    assert f"Attempt 1 skipped: {why}" in flat(text)
+    assert "void" not in text
 
 
 def test_workers_that_were_not_bound_say_why(report: Any) -> None:
