@@ -18,12 +18,12 @@ from npumark.record.box import (
     BoxSolo,
     BoxWindow,
 )
-from npumark.score.box import box_seed, judged, role_cards, stage_why, wants_attempt
+from npumark.score.box import judged, role_cards, stage_why, wants_attempt
 from npumark.score.derive import RunFacts, derive
 from npumark.score.planned import Planned
 from npumark.worker.protocol import EngineInfo, Status
 from tests import synthetic
-from tests.synthetic import NS, RUN_ID, Answer, Simulated
+from tests.synthetic import NS, Answer, Simulated
 
 WINDOW_NS = 5 * NS
 
@@ -90,11 +90,8 @@ def window_of(tops: float, shown: Shown, manifest: Manifest, workload: str) -> B
     )
 
 
-def run_of(
-    role: BoxRoleName, solo: BoxSolo, n: int, shown: Shown, manifest: Manifest
-) -> BoxCardRun:
+def run_of(solo: BoxSolo, shown: Shown, manifest: Manifest) -> BoxCardRun:
     """Return what the orchestrator would have entered for one card."""
-    seed = box_seed(RUN_ID, role, n, solo.card)
     ok = shown.status == "ok"
     return BoxCardRun(
         card=solo.card,
@@ -103,7 +100,6 @@ def run_of(
         variant=solo.variant,
         status=shown.status,
         why=shown.why,
-        seed=seed,
         pid_exit=0 if ok else -9,
         window=window_of(solo.tops, shown, manifest, solo.workload) if ok else None,
         pin=BoxPin(numa_node=None, cpus=None, why="the machine has one node"),
@@ -155,7 +151,7 @@ def with_box(
         own: list[BoxAttempt] = []
         while wants_attempt(cards, own, policy, quick=options.quick) and len(own) != limit:
             n = len(own) + 1
-            runs = [run_of(cards.role, s, n, shows(s.card, n), pack) for s in cards.solos]
+            runs = [run_of(s, shows(s.card, n), pack) for s in cards.solos]
             own.append(judged(attempt_of(cards.role, runs, n, now), pack, policy))
             now += 31 * NS
         attempts += own

@@ -131,7 +131,6 @@ def _run(solo: BoxSolo, pairs: Pairs, window_ns: int) -> dict[str, Any]:
         "variant": solo.variant,
         "status": "ok",
         "why": None,
-        "seed": 0,
         "pid_exit": 0,
         "window": {
             "late_ns": int(pairs[0, 0]),

@@ -19,7 +19,7 @@ from npumark.orchestrator.redaction import redact, replacements
 from npumark.orchestrator.survey import Survey
 from npumark.orchestrator.together import Member, run_together
 from npumark.record.box import BoxAttempt, BoxSolo
-from npumark.score.box import RoleCards, box_seed, judged, role_cards, stage_why, wants_attempt
+from npumark.score.box import RoleCards, judged, role_cards, stage_why, wants_attempt
 from npumark.worker.protocol import Job, WindowOptions
 
 
@@ -199,7 +199,6 @@ class BoxStage:
             job,
             kind="window",
             window=WindowOptions(run.book.policy.box.window_s),
-            seed=box_seed(run.book.run_id, cards.role, n, solo.card),
             profile_runs=0,
             cpus=node.cpus or (),
         )

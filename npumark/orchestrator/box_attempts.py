@@ -59,10 +59,8 @@ def box_attempt_of(
         wall_ns=wall_ns,
         window_ns=round(window.seconds * NS) if window else 0,
         cards=[
-            _run(solo, outcome, job, place, redact)
-            for solo, outcome, job, place in zip(
-                cards.solos, together.outcomes, jobs, near, strict=True
-            )
+            _run(solo, outcome, place, redact)
+            for solo, outcome, place in zip(cards.solos, together.outcomes, near, strict=True)
         ],
         counts=False,
         void_because=[],
@@ -108,7 +106,7 @@ def _without_cards(
     )
 
 
-def _run(solo: BoxSolo, outcome: Outcome, job: Job, near: Near, redact: Redact) -> BoxCardRun:
+def _run(solo: BoxSolo, outcome: Outcome, near: Near, redact: Redact) -> BoxCardRun:
     status, why = outcome.status, outcome.why
     seen = outcome.result.window if outcome.result is not None and status == "ok" else None
     window = None
@@ -127,7 +125,6 @@ def _run(solo: BoxSolo, outcome: Outcome, job: Job, near: Near, redact: Redact) 
         variant=solo.variant,
         status=status,
         why=redact(why) if why else None,
-        seed=job.seed,
         pid_exit=outcome.exit_code,
         window=window,
         pin=_pin(near, seen),

@@ -81,7 +81,6 @@ class BoxCardRun(_Model):
     variant: str
     status: Status
     why: str | None
-    seed: int
     pid_exit: int | None
     window: BoxWindow | None
     pin: BoxPin

@@ -12,14 +12,13 @@ from npumark.record.box import Box, BoxAttempt, BoxCard, BoxRole, BoxSolo
 from npumark.record.model import EngineRecord, Entry, Plan, Processor
 from npumark.score import stats
 from npumark.score.attempt import DEATHS
-from npumark.score.box_attempt import box_seed, counted_calls, judged
+from npumark.score.box_attempt import counted_calls, judged
 from npumark.score.box_cards import RoleCards, nothing_to_sum, role_cards, stage_why
 
 __all__ = [
     "BoxFacts",
     "RoleCards",
     "attempts_needed",
-    "box_seed",
     "box_stage",
     "counted_calls",
     "derive_box",

@@ -6,24 +6,17 @@ bit between Python versions.
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Iterator, Sequence
 
 from npumark.gates.judge import judge
 from npumark.pack.manifest import Manifest
 from npumark.policy import Policy
-from npumark.record.box import BoxAttempt, BoxCardRun, BoxRoleName
+from npumark.record.box import BoxAttempt, BoxCardRun
 from npumark.record.model import Gate
 from npumark.score.attempt import inferences_per_second, tera_operations
 
 MS = 1_000_000
-
-
-def box_seed(run_id: str, role: BoxRoleName, n: int, card: str) -> int:
-    """Return the seed that draws the checked call of a card in attempt ``n`` of its role."""
-    text = "/".join((run_id, "box", role, card, str(n)))
-    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "little")
 
 
 def counted_calls(inside: int, straddling: Sequence[tuple[int, int]], window_ns: int) -> float:

@@ -59,7 +59,6 @@ def ran(n: int, **over: Any) -> dict[str, Any]:
         "variant": "fp16",
         "status": "ok",
         "why": None,
-        "seed": 1,
         "pid_exit": 0,
         "window": None,
         "pin": {"numa_node": (n - 1) // 2, "cpus": [n], "why": None},

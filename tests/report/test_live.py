@@ -275,7 +275,7 @@ def test_work_on_the_wrong_device_is_a_fault_without_a_figure() -> None:
 
 
 def box_attempt(n: int, tops: float | None, *void: str, status: str = "ran") -> BoxAttempt:
-    card = {"status": "ok", "why": None, "seed": 1, "pid_exit": 0, "window": None}
+    card = {"status": "ok", "why": None, "pid_exit": 0, "window": None}
     card |= {"pin": {"numa_node": None, "cpus": None, "why": "unknown"}, "log_tail": None}
     card |= {"workload": "peak-512x2048x8", "variant": "fp32", "passed": None}
     card |= {"counted": None, "tops": None}

@@ -10,7 +10,7 @@ import pytest
 from npumark.gates.measures import SNR_CAP_DB
 from npumark.policy import load_policy
 from npumark.record.box import BoxAttempt, BoxSolo
-from npumark.score.box import box_seed, counted_calls, judged
+from npumark.score.box import counted_calls, judged
 from tests import synthetic, synthetic_box
 from tests.synthetic_box import WINDOW_NS, Shown
 
@@ -37,7 +37,7 @@ SOLOS = (solo("dgpu-1"), solo("dgpu-2"), solo("dgpu-3"))
 
 def attempt(*shown: Shown, **over: object) -> BoxAttempt:
     runs = [
-        synthetic_box.run_of("dGPU", s, 1, how, PACK) for s, how in zip(SOLOS, shown, strict=False)
+        synthetic_box.run_of(s, how, PACK) for s, how in zip(SOLOS, shown, strict=False)
     ]
     return judged(synthetic_box.attempt_of("dGPU", runs, 1, 0, **over), PACK, POLICY)
 
@@ -181,16 +181,3 @@ def test_a_workload_without_a_gate_passes_nothing() -> None:
     found = judged(ran, bare, POLICY)
     assert not found.counts
     assert found.void_because[0] == "dgpu-1 answered wrong: its workload has no standard gate"
-
-
-def test_a_seed_is_of_its_run_role_attempt_and_card() -> None:
-    parts = [
-        ("run", "dGPU", 1, "dgpu-1"),
-        ("ran", "dGPU", 1, "dgpu-1"),
-        ("run", "iGPU", 1, "dgpu-1"),
-        ("run", "dGPU", 2, "dgpu-1"),
-        ("run", "dGPU", 1, "dgpu-2"),
-    ]
-    seeds = {box_seed(*p) for p in parts}  # type: ignore[arg-type]
-    assert len(seeds) == len(parts)
-    assert all(0 <= s < 2**32 for s in seeds)

@@ -398,7 +398,6 @@ SEEN = (*CARD, "window")
         ((*CARD, "status"), "crashed", "ok if, and only if"),
         (SEEN, None, "ok if, and only if"),
         ((*CARD, "pid_exit"), -9, "failed worker"),
-        ((*CARD, "seed"), 7, "seed"),
         ((*CARD, "pin", "why"), None, "has a reason"),
         ((*SEEN, "late_ns"), -1, "before the start"),
         ((*SEEN, "calls"), 10**6, "across its end"),
