@@ -21,14 +21,10 @@ def compiled(payload: Payload, facts: RunFacts) -> Iterator[Difference]:
     # What another record measured alone is prepared for the box stage, and is no entry here.
     for solo in payload.plan.box.solo:
         attempts.setdefault((solo.engine, solo.workload, solo.variant), [])
-    # What a peak of another record needs is prepared for the box stage, without an entry.
-    given: dict[Key, Sequence[Attempt]] = {
-        (s.engine, s.workload, s.variant): () for s in payload.plan.box.solo
-    }
     made_for: dict[Key, list[Preparation]] = {}
     for i, made in enumerate(payload.prepared):
         path, key = f"prepared[{i}]", (made.engine, made.workload, made.variant)
-        ran = attempts.get(key, given.get(key))
+        ran = attempts.get(key)
         if ran is None:
             yield Difference(f"{path}.engine", made.engine, None, "no entry of the plan")
             continue
