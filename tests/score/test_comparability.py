@@ -10,11 +10,12 @@ import pytest
 from npumark.orchestrator.request import RunRequest
 from npumark.policy import load_policy
 from npumark.record.model import Check, Environment, Plan, ResumeEvent
+from npumark.report.advice import NOT_COMPARABLE
 from npumark.score import delivered
 from npumark.score.comparability import REASONS, WARNINGS, rankable
 from npumark.score.derive import Derived, derive
 from npumark.score.planned import Planned
-from tests import synthetic
+from tests import synthetic, synthetic_box
 from tests.synthetic import CPU, QUIET, Answer, simulate, steady
 
 PACK, POLICY = synthetic.manifest(), load_policy()
@@ -76,6 +77,15 @@ def test_an_unfinished_run_says_what_ended_it() -> None:
     assert cut.not_comparable_because == ["incomplete"]
     budget = derived(request=RunRequest(time_budget_s=60))
     assert budget.not_comparable_because == ["no_score", "time_budget"]
+
+
+def test_a_run_that_was_stopped_at_its_box_alone_is_not_said_to_lack_entries() -> None:
+    run = simulate(engines=(CPU, *synthetic_box.cards(2)))
+    result = derive(synthetic_box.with_box(run, limit=1).facts, PACK, POLICY)
+    assert all(e.status == "ok" for e in result.entries)
+    assert result.not_comparable_because == ["incomplete"]
+    for told in (REASONS, {code: str(said) for code, said in NOT_COMPARABLE.items()}):
+        assert "entries" not in told["incomplete"] + told["time_budget"]
 
 
 def test_a_budgeted_run_that_something_else_ended_does_not_blame_its_budget() -> None:
