@@ -114,6 +114,7 @@ class BoxRules:
     attempts: int
     max_attempts: int
     slow_card: float
+    most_scaling: float
     late_share: float
     lead_s: float
     overrun_s: float

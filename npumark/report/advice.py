@@ -32,11 +32,12 @@ NOT_COMPARABLE: dict[str, Advice] = {
         "reason the run can still be ranked, marked unstable.",
     ),
     "time_budget": Advice(
-        "The time budget ended the run before its entries were complete.",
+        "The time budget ended the run before all that it measures was complete.",
         "`npumark run --resume` goes on; or give it more time.",
     ),
     "incomplete": Advice(
-        "The run ended before its entries were complete.", "`npumark run --resume` goes on."
+        "The run ended before all that it measures was complete.",
+        "`npumark run --resume` goes on.",
     ),
     "resumed_changed": Advice(
         "Something about the machine changed between the parts of a resumed run.",
@@ -108,6 +109,11 @@ WARNINGS: dict[str, Advice] = {
     "box_card_slow": Advice(
         "A card is slower than its identical cards; its bars are marked.",
         "Check its cooling, power and PCIe link.",
+    ),
+    "box_scaling": Advice(
+        "All cards at once reached more than they can by themselves, summed: a card was measured "
+        "too slow alone. The results database refuses such a total.",
+        "Let the machine cool, close other programs and measure again.",
     ),
 }
 """What a reader should know, by the codes of ``score.comparability.WARNINGS``."""

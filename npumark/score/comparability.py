@@ -28,8 +28,8 @@ REASONS: dict[str, str] = {
     "pack_not_verified": "a pack file or the manifest is not, or did not stay, the pinned one",
     "no_score": "there is no score",
     "peak_unstable": "the leading peak's attempts spread too far (rankable, marked unstable)",
-    "time_budget": "the time budget ended the run before its entries were complete",
-    "incomplete": "the run ended before its entries were complete",
+    "time_budget": "the time budget ended the run before all that it measures was complete",
+    "incomplete": "the run ended before all that it measures was complete",
     "resumed_changed": "something changed between the interruption and the resumption",
     "selection": "only some engines, workloads or variants were asked for, or the box stage alone",
     "virtual": "a virtual engine took part",
@@ -59,6 +59,8 @@ WARNINGS: dict[str, str] = {
     "network_unstable": "a counted network's attempts spread too far",
     "box_card_slow": "a card is far slower than its identical cards: check its cooling, power and "
     "PCIe link",
+    "box_scaling": "all cards at once reach more than they can by themselves: a solo peak is too "
+    "low, and the results database refuses such a total",
     "box_void": "an attempt of the box stage does not count: a card failed, was late or was wrong",
 }
 
@@ -141,6 +143,7 @@ def warnings(run: RunState) -> list[str]:
         "third_party": run.took_part(lambda e: e.package is not None),
         "network_unstable": any(e.delivered and e.delivered.unstable for e in run.engines),
         "box_card_slow": any(c.slow_alone or c.slow_in_box for r in roles for c in r.cards),
+        "box_scaling": any((r.scaling or 0.0) > run.policy.box.most_scaling for r in roles),
         "box_void": any(a.status == "ran" and not a.counts for r in roles for a in r.attempts),
     }
     return [code for code in WARNINGS if holds[code]]

@@ -95,6 +95,15 @@ def test_a_slow_card_is_flagged_alone_and_in_the_box_each_by_itself() -> None:
     assert payload.comparable
 
 
+@pytest.mark.parametrize(("share", "warnings"), [(1.04, []), (1.06, ["box_scaling"])])
+def test_a_box_far_beyond_its_solo_peaks_is_warned_of(share: float, warnings: list[str]) -> None:
+    payload = record(lambda *_: Shown(share=share))
+    assert only_role(payload).scaling == pytest.approx(share, abs=1e-3)
+    assert POLICY.box.most_scaling == 1.05
+    assert payload.warnings == warnings
+    assert recompute(payload, PACK, POLICY) == []
+
+
 def test_a_card_is_compared_with_cards_of_its_own_name_only() -> None:
     other = synthetic_box.card(3, name="Another Card")
     run = simulate(rates({"ort-some-dgpu-3": 0.2}), engines=(CPU, *cards(2), other))
@@ -331,7 +340,7 @@ def _given(card: str, **over: object) -> BoxSolo:
     made = BoxSolo(
         card=card, engine=f"a-{card[-1]}", workload="peak-l", variant="fp16", format="FP16",
         label="FP16", tops=7.0, unstable=False,
-        source=BoxSource(run_id="earlier", payload_sha256="0" * 64),
+        source=BoxSource(run_id="earlier", payload_sha256="0" * 64, quick=False, noisy=False),
     )  # fmt: skip
     return made.model_copy(update=over)
 
@@ -368,7 +377,7 @@ def test_a_peak_that_cannot_be_measured_again_is_refused(
 
 def _taken_from(earlier: Payload) -> Simulated:
     """Return a run that measures nothing but the box, with the peaks of an earlier record."""
-    source = BoxSource(run_id="earlier", payload_sha256="0" * 64)
+    source = BoxSource(run_id="earlier", payload_sha256="0" * 64, quick=False, noisy=False)
     solos = [c.solo.model_copy(update={"source": source}) for c in only_role(earlier).cards]
     run = simulate(engines=cards(2), request=RunRequest(box="only"), plan=[])
     box = run.facts.options.box.model_copy(update={"solo": solos})
@@ -442,3 +451,41 @@ def test_a_threshold_of_one_would_flag_innocent_cards() -> None:
     assert strict_box is not None
     assert not any(c.slow_in_box for c in loose_box.roles[0].cards)
     assert any(c.slow_in_box for c in strict_box.roles[0].cards)
+
+
+def _skipped(**over: object) -> Payload:
+    """Return a record whose box stage was not begun, for lack of memory."""
+    start = max(s for _, s in TWO.started) + 60 * synthetic.NS
+    why = "all cards at once: not enough memory"
+    fields = {"status": "skipped", "why": why, "wall_ns": 0, **over}
+    made = synthetic_box.attempt_of("dGPU", [], 1, start, **fields)
+    return payload_of(dataclasses.replace(TWO, facts=synthetic_box.boxed(TWO.facts, [made])))
+
+
+def test_an_attempt_that_was_skipped_ends_the_role_and_says_why() -> None:
+    payload = _skipped()
+    role = only_role(payload)
+    assert (role.tops, role.finished) == (None, True)
+    assert role.why == "0 of 1 attempts count: all cards at once: not enough memory"
+    assert "box_void" not in payload.warnings
+    assert payload.complete
+    assert recompute(payload, PACK, POLICY) == []
+
+
+def test_an_attempt_that_was_skipped_has_no_cards() -> None:
+    ran = only_role(record()).attempts[0].cards
+    found = recompute(_skipped(cards=ran), PACK, POLICY)
+    assert any(d.path == "box.roles[0].attempts[0].cards" for d in found)
+
+
+def test_a_run_that_is_not_quick_takes_no_peaks_from_one_that_is() -> None:
+    payload = record(run=_taken_from(record()))
+    solos = [
+        s.model_copy(update={"source": s.source.model_copy(update={"quick": True})})
+        for s in payload.plan.box.solo
+        if s.source
+    ]
+    box = payload.plan.box.model_copy(update={"solo": solos})
+    forged = payload.model_copy(update={"plan": payload.plan.model_copy(update={"box": box})})
+    found = recompute(forged, PACK, POLICY)
+    assert "plan.box.solo[0].source.quick" in [d.path for d in found]
