@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from npumark.errors import SetupError
@@ -20,7 +20,7 @@ from npumark.orchestrator.survey import Survey
 from npumark.orchestrator.together import Member, run_together
 from npumark.record.box import BoxAttempt, BoxSolo
 from npumark.score.box import RoleCards, judged, role_cards, stage_why, wants_attempt
-from npumark.worker.protocol import Job, WindowOptions
+from npumark.worker.protocol import Job
 
 
 def places(survey: Survey) -> Callable[[str], Near]:
@@ -188,18 +188,12 @@ class BoxStage:
 
     def _job(self, cards: RoleCards, n: int, solo: BoxSolo, node: Near) -> Job:
         run, planned = self.measuring, self.measuring.book.planned_of(solo)
-        job = run.jobs.measure(
+        return run.jobs.window(
             planned,
-            n,
             run.stamps,
             self._path("samples", cards, n, solo, "i64"),
             run.models.stamps(planned),
-        )
-        return replace(
-            job,
-            kind="window",
-            window=WindowOptions(run.book.policy.box.window_s),
-            profile_runs=0,
+            seconds=run.book.policy.box.window_s,
             cpus=node.cpus or (),
         )
 

@@ -148,7 +148,6 @@ class Steps:
                 name=name,
                 job=self.jobs.window(
                     planned,
-                    i,
                     self.stamps,
                     self.folder / place / f"{name}.i64",
                     self.models.stamps(planned),
@@ -158,7 +157,7 @@ class Steps:
                 python=self._python(planned),
                 log_path=self._log(planned, f"{place.name}.{name}"),
             )
-            for i, name in enumerate(names)
+            for name in names
         ]
         together = run_together(
             members,

@@ -81,22 +81,23 @@ class JobMaker:
     def window(
         self,
         planned: Planned,
-        n: int,
         stamps: Mapping[str, Stamp],
         samples: Path,
         cache: Mapping[str, Stamp] | None = None,
         *,
         seconds: float,
+        cpus: tuple[int, ...] = (),
     ) -> Job:
-        """Return the job of one worker of a window of ``seconds`` that several share; begin and
-        end of each of its calls go to ``samples``."""
-        job = self.measure(planned, n, stamps, samples, cache)
+        """Return the job of one worker of a window of ``seconds`` that several share, bound to
+        ``cpus``; begin and end of each of its calls go to ``samples``."""
         return replace(
-            job,
+            self.measure(planned, 0, stamps, samples, cache),
             kind="window",
+            seed=0,  # nothing is drawn
             timing=self._warm_up_for(seconds, planned),
             profile_runs=0,
             window=WindowOptions(seconds),
+            cpus=cpus,
         )
 
     def diagnose(

@@ -12,7 +12,7 @@ from npumark.orchestrator.jobs import JobMaker, timing_options
 from npumark.pack.manifest import Manifest, load_manifest, workload_from
 from npumark.policy import load_policy
 from npumark.score.planned import Planned, attempt_seed
-from npumark.worker.protocol import EngineInfo, decode_job
+from npumark.worker.protocol import EngineInfo, WindowOptions, decode_job
 
 POLICY = load_policy()
 INFO = EngineInfo("x-cpu", True, None, "x", "X", "1.0", options={"card": 3})
@@ -58,6 +58,30 @@ def test_every_attempt_draws_its_own_checks() -> None:
     seeds = {attempt_seed(run, p, n) for run in "ab" for p in (PLANNED, DERIVED) for n in (1, 2)}
     assert len(seeds) == 8
     assert attempt_seed("a", PLANNED, 1) == attempt_seed("a", PLANNED, 1)
+
+
+def test_a_window_is_warmed_up_for_as_an_attempt_is_and_draws_nothing(manifest: Manifest) -> None:
+    alone = maker(manifest, quick=True).measure(PLANNED, 1, {}, Path("/s"))
+    made = maker(manifest, quick=True).window(
+        PLANNED, {}, Path("/w"), seconds=POLICY.box.window_s, cpus=(2, 3)
+    )
+    assert (made.kind, made.seed, made.profile_runs, made.cpus) == ("window", 0, 0, (2, 3))
+    assert (made.window, made.samples_path) == (WindowOptions(POLICY.box.window_s), "/w")
+    assert made.timing is not None
+    assert alone.timing is not None
+    assert made.timing.warmup_max_s == alone.timing.warmup_max_s
+    assert made.timing.warmup_min_calls == alone.timing.warmup_min_calls
+    assert (made.engine_ref, made.workload, made.files) == (
+        alone.engine_ref,
+        alone.workload,
+        alone.files,
+    )
+
+
+def test_before_a_shorter_window_the_warm_up_may_take_less(manifest: Manifest) -> None:
+    made = maker(manifest).window(PLANNED, {}, Path("/w"), seconds=POLICY.timing.loop_s / 4)
+    assert made.timing is not None
+    assert made.timing.warmup_max_s == POLICY.timing.warmup_max_s / 4
 
 
 HELD = {"models-1/a.blob": (1, 2, 3)}
