@@ -73,26 +73,82 @@ def test_a_void_attempt_at_all_cards_is_one_that_crashed() -> None:
     assert code(role(None, "void")) == 1
 
 
+def alone(status: str, *attempts: str, card: int = 1) -> Any:
+    """Return an entry of a card of the box; one that is ok gives the card its peak."""
+    found = entry(PEAK, status, *attempts)
+    found.engine = f"e-{card}"
+    return found
+
+
+def box_of(roles: list[Any], entries: list[Any], facts: dict[str, Any]) -> Any:
+    """Return a run of two cards; a card has a solo peak where an entry of it is ok."""
+    reached = {e.engine for e in entries if e.status == "ok"}
+    solos = [SimpleNamespace(card=f"card-{n}") for n in (1, 2) if f"e-{n}" in reached]
+    for role in roles:
+        role.role, role.cards, role.left_out = "dGPU", solos, []
+    return SimpleNamespace(
+        entries=entries,
+        box=SimpleNamespace(roles=roles) if roles else None,
+        environment=SimpleNamespace(facts=facts),
+        processors=[SimpleNamespace(id=f"card-{n}", role="dGPU") for n in (1, 2)],
+        engines=[
+            SimpleNamespace(id=f"e-{n}", processor=f"card-{n}", local_only=False, emulated=False)
+            for n in (1, 2)
+        ],
+    )
+
+
+BOTH = [alone("ok", "ok"), alone("ok", "ok", card=2)]
+OVER = {"ended_by": "time_budget"}
+
+
 @pytest.mark.parametrize(
     ("roles", "entries", "code"),
     [
-        ([GOOD], [entry(PEAK, "ok", "ok")], 0),
+        ([GOOD], BOTH, 0),
         ([GOOD], [], 0),
-        ([GOOD, NONE], [entry(PEAK, "ok", "ok")], 0),
+        ([GOOD, NONE], BOTH, 0),
         ([role(2.0, "interrupted", "counts")], [], 0),
+        ([GOOD], [*BOTH, alone("gate_failed", "ok")], 0),
+        ([GOOD], [*BOTH, alone("wrong_device", "wrong_device")], 0),
         ([role(2.0, "void", "counts")], [], 1),
-        ([GOOD], [entry(PEAK, "ok", "ok", "crashed", "ok")], 1),
+        ([GOOD], [alone("ok", "ok", "crashed", "ok"), BOTH[1]], 1),
+        ([GOOD], [*BOTH, alone("pack_error", "pack_error")], 1),
         ([GOOD, role(None, "interrupted")], [], 1),
-        ([NONE], [entry(PEAK, "ok", "ok")], 3),
-        ([], [entry(PEAK, "ok", "ok")], 3),
-        ([role(None, "void", "void")], [], 4),
-        ([NONE], [entry(PEAK, "crashed", "crashed"), entry(PEAK, "ok", "ok")], 4),
-        ([NONE], [entry(PEAK, "gate_failed", "ok")], 4),
-        ([NONE], [entry(PEAK, "pack_error", "pack_error")], 5),
+        ([GOOD, NONE], [BOTH[0], alone("gate_failed", "ok", card=2)], 1),
+        ([NONE], BOTH, 3),
+        ([], BOTH, 3),
+        ([NONE], [*BOTH, alone("gate_failed", "ok")], 3),
+        ([NONE], [*BOTH, alone("crashed", "crashed")], 3),
+        ([NONE], [BOTH[0], alone("unsupported", "unsupported", card=2)], 3),
+        ([role(None, "void", "void")], BOTH, 4),
+        ([NONE], [BOTH[0], alone("crashed", "crashed", card=2)], 4),
+        ([NONE], [BOTH[0], alone("gate_failed", "ok", card=2)], 4),
+        ([NONE], [BOTH[0], alone("wrong_device", "ok", card=2)], 4),
+        ([NONE], [alone("pack_error", "pack_error")], 5),
     ],
 )
 def test_exit_codes_of_the_box_alone(roles: list[Any], entries: list[Any], code: int) -> None:
-    payload: Any = SimpleNamespace(
-        entries=entries, box=SimpleNamespace(roles=roles) if roles else None
-    )
-    assert box_exit_code(payload) == code
+    assert box_exit_code(box_of(roles, entries, {})) == code
+
+
+@pytest.mark.parametrize(
+    ("roles", "entries", "code"),
+    [
+        ([], [BOTH[0], alone("gate_failed", "ok")], 3),
+        ([NONE], [BOTH[0], alone("gate_failed", "ok", card=2)], 3),
+        ([role(None, "counts")], BOTH, 3),
+        ([role(None, "void", "counts")], BOTH, 4),
+    ],
+)
+def test_a_time_budget_that_ended_the_box_before_its_total_is_no_failure_of_a_card(
+    roles: list[Any], entries: list[Any], code: int
+) -> None:
+    assert box_exit_code(box_of(roles, entries, OVER)) == code
+
+
+@pytest.mark.parametrize("field", ["local_only", "emulated"])
+def test_what_no_total_is_made_of_does_not_fail_for_a_card(field: str) -> None:
+    payload = box_of([NONE], [BOTH[0], alone("crashed", "crashed", card=2)], {})
+    setattr(payload.engines[1], field, True)
+    assert box_exit_code(payload) == 3
