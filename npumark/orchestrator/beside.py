@@ -1,8 +1,8 @@
 """A load on the machine beside what a probe measures: started, known to be busy, ended.
 
-One process for each CPU that this program may use. ``cpu`` computes in its registers; ``memory``
-streams through buffers that no cache holds. The two take the same CPU time, so what the second
-costs an engine beyond the first is the memory's.
+One process for each CPU that this program may use, and no more of them than its quota allows.
+``cpu`` computes in its registers; ``memory`` streams through buffers that no cache holds. The two
+take the same CPU time, so what the second costs an engine beyond the first is the memory's.
 """
 
 from __future__ import annotations
@@ -15,12 +15,13 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 from npumark.diagnose.probe import Beside
+from npumark.machine import cpu_limits
 from npumark.machine.cache import LastLevel, last_level
 from npumark.machine.host import THIS, Host
 from npumark.machine.sensors import available_memory
@@ -31,6 +32,9 @@ from npumark.worker import beside as program
 
 _BUSY_WITHIN_S = 60.0
 """For every process to import NumPy, fill its buffer and say that it is busy."""
+
+_LOOK_S = 0.1
+"""Between two looks at whether a signal has come, while the processes become busy."""
 
 _END_WITHIN_S = 10.0
 """For a process to look up from its work and tell what it did. One that is late is taken for dead;
@@ -63,10 +67,13 @@ def beside(
     marker: str = "npumark-beside",
     host: Host = THIS,
     busy_within_s: float = _BUSY_WITHIN_S,
+    check: Callable[[], object] = lambda: None,
 ) -> Iterator[Load]:
     """Put a load on the machine while the body runs, and have it gone afterwards whatever
-    happens. Raises NoLoad before the body where it cannot be had."""
+    happens. Raises NoLoad before the body where it cannot be had, and what ``check`` raises: it is
+    called now and then until the load is busy."""
     cpus = sorted(host.affinity() or range(host.logical() or 1))
+    cpus = cpus[: cpu_limits.limits(host).usable]
     buffers, why = _buffers(cpus, kind, rules, host)
     load = Load(kind)
     with ExitStack() as ending:
@@ -74,7 +81,7 @@ def beside(
         for cpu, size in zip(cpus, buffers, strict=True):
             processes.append(_start([kind, str(cpu), str(size)], marker))
             ending.callback(processes[-1].kill)
-        _await_busy(processes, time.monotonic() + busy_within_s)
+        _await_busy(processes, time.monotonic() + busy_within_s, check)
         yield load
         load.facts.update(_facts(kind, _ended(processes), buffers, why))
 
@@ -86,9 +93,9 @@ def _start(arguments: Sequence[str], marker: str) -> _Process:
         raise NoLoad(f"the load beside it cannot be started: {fault.strerror or fault}") from fault
 
 
-def _await_busy(processes: Sequence[_Process], until: float) -> None:
+def _await_busy(processes: Sequence[_Process], until: float, check: Callable[[], object]) -> None:
     for process in processes:
-        if process.line(until) != program.BUSY:
+        if process.line(until, check) != program.BUSY:
             raise NoLoad(f"a process of the load beside it never became busy{process.said()}")
 
 
@@ -168,12 +175,19 @@ class _Process:
         self._reader = threading.Thread(target=self._read, name="npumark-beside", daemon=True)
         self._reader.start()
 
-    def line(self, until: float) -> str | None:
-        """Return its next line, null where none comes by ``until`` (monotonic) or at all."""
-        try:
-            return self._lines.get(timeout=max(0.0, until - time.monotonic())) or None
-        except queue.Empty:
-            return None
+    def line(self, until: float, check: Callable[[], object] = lambda: None) -> str | None:
+        """Return its next line, null where none comes by ``until`` (monotonic) or at all.
+
+        Raises what ``check`` raises, which is called every ``_LOOK_S``.
+        """
+        while True:
+            check()
+            left = max(0.0, until - time.monotonic())
+            try:
+                return self._lines.get(timeout=min(left, _LOOK_S)) or None
+            except queue.Empty:
+                if left <= _LOOK_S:
+                    return None
 
     def said(self) -> str:
         code = self._child.poll()
