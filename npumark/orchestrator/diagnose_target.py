@@ -18,7 +18,7 @@ from npumark.orchestrator.clock import RunClock, SleepWatch
 from npumark.orchestrator.diagnose_steps import Steps
 from npumark.orchestrator.diagnose_targets import Earlier, Pair
 from npumark.orchestrator.events import Event, Stage
-from npumark.orchestrator.redaction import redact
+from npumark.orchestrator.redaction import redact, redact_all, replacements
 from npumark.orchestrator.survey import Survey
 from npumark.record.canonical import canonical_bytes
 from npumark.record.model import LatencyFields, Processor
@@ -28,11 +28,16 @@ from npumark.worker.protocol import Status
 
 _SINGLE = Step("single", "single")
 
+AGAIN = "again"
+"""The step that ends a probe: the single loop, as short as a level's. What it differs by from the
+single attempt is what the machine did meanwhile, whatever the probe did."""
+
 
 @dataclass(slots=True)
 class TargetRun:
     """An engine and a network while they are diagnosed. ``saved`` is called whenever there is
-    more to keep; ``told`` tells of everything so far."""
+    more to keep; ``told`` tells of everything so far. ``cores`` are the CPUs that this program may
+    use."""
 
     pair: Pair
     earlier: Earlier | None
@@ -40,6 +45,7 @@ class TargetRun:
     probes: tuple[Probe, ...]
     survey: Survey
     steps: Steps
+    cores: int
     clock: RunClock
     tell: Callable[[Event], None]
     saved: Callable[[], object]
@@ -79,7 +85,7 @@ class TargetRun:
             runtime=info.runtime,
             version=info.version,
             compiles=bool(info.options.get("cache")),
-            cores=self.steps.jobs.threads,
+            cores=self.cores,
             workload=workload,
             variant=self.planned.variant if self.planned else None,
             format=self.planned.declared_format if self.planned else None,
@@ -161,15 +167,26 @@ class TargetRun:
         seen: dict[str, Seen] = {}
         kept: list[StepSeen] = []
         steps = probe.steps(target, rules)
-        for i, step in enumerate(steps):
+        timed = any(step.kind != "load_times" for step in steps)
+
+        def carry_out(i: int, step: Step) -> None:
             # A log tells of each probe once, a live view of each step.
             name, text = f"{planned} {probe.name}", f"{planned}: {probe.title.lower()}"
-            self.tell(Stage(name, f"{text}, {step.name}" if i else text, i + 1, len(steps)))
+            text = f"{text}, {step.name}" if i else text
+            self.tell(Stage(name, text, i + 1, len(steps) + timed))
             seen[step.name], one = self.steps.run(planned, probe.name, step)
             kept.append(one)
+
+        for i, step in enumerate(steps):
+            carry_out(i, step)
+        if any(s.status == "ok" and s.step.kind != "load_times" for s in seen.values()):
+            options = {"seconds": rules.level_s}
+            carry_out(len(steps), Step(AGAIN, "single", options, seconds=rules.level_s))
+        known = replacements()
         finding = find(probe, target, single, seen, rules)
         try:
             said = told(probe, finding, kept)
+            said = ProbeFinding(**redact_all(said.model_dump(), known))
             canonical_bytes(said.model_dump())
         except (ValidationError, IntegrityError) as fault:
             said = told(probe, failed(f"what it found cannot be kept: {fault}"[:300]), kept)
@@ -184,7 +201,7 @@ class TargetRun:
             workload=planned.workload,
             variant=planned.variant,
             compiles=bool(info.options.get("cache")),
-            cores=self.steps.jobs.threads,
+            cores=self.cores,
         )
 
     def _processor(self) -> Processor:

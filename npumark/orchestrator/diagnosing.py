@@ -266,6 +266,7 @@ class _Run:
             probes=self.probes,
             survey=self.survey,
             steps=self.steps,
+            cores=cpu_limits.limits().usable,
             clock=RunClock.start(),
             tell=self.tell,
             saved=lambda: self._save(complete=False),

@@ -6,6 +6,7 @@ import platform
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from npumark import paths
 
@@ -37,3 +38,14 @@ def redact(text: str, known: Sequence[tuple[str, str]] | None = None) -> str:
     for old, new in replacements() if known is None else known:
         text = text.replace(old, new)
     return text
+
+
+def redact_all(value: Any, known: Sequence[tuple[str, str]]) -> Any:
+    """Return a JSON value with every text in it redacted; keys stay as they are."""
+    if isinstance(value, str):
+        return redact(value, known)
+    if isinstance(value, dict):
+        return {key: redact_all(item, known) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [redact_all(item, known) for item in value]
+    return value
