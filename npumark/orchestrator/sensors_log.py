@@ -10,6 +10,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -20,11 +21,15 @@ from typing import Any, Self
 from npumark.machine import cpu_sensors, gpu_sensors, nvidia_sensors
 from npumark.machine.host import THIS, Host
 from npumark.orchestrator import containment
+from npumark.orchestrator.worker_env import worker_environment
 
 Reading = dict[str, Any]
 
 _FRESH_PERIODS = 2
 """A card's answer older than this many periods says nothing of now."""
+
+_GONE_WITHIN_S = 2.0
+"""For a killed process to be gone: one that hangs in a driver is left to the system."""
 
 
 class SensorLog:
@@ -41,11 +46,13 @@ class SensorLog:
         *,
         host: Host = THIS,
         nvidia: Sequence[str] | None = None,
+        marker: str = "npumark-sensors",
         clock: Callable[[], int] = time.perf_counter_ns,
     ) -> None:
         self._period_s = period_s
         self._host = host
         self._clock = clock
+        self._marker = marker
         self._command = (*(nvidia or nvidia_sensors.COMMAND), str(period_s))
         self._asks_nvidia = nvidia is not None or nvidia_sensors.present(host)
         self._cards: _Cards | None = None
@@ -59,7 +66,7 @@ class SensorLog:
 
     def __enter__(self) -> Self:
         if self._asks_nvidia:
-            self._cards = _Cards(self._command)
+            self._cards = _Cards(self._command, self._marker)
         self._thread.start()
         return self
 
@@ -104,7 +111,7 @@ class SensorLog:
 class _Cards:
     """The process that asks NVML, and its last answer."""
 
-    def __init__(self, command: Sequence[str]) -> None:
+    def __init__(self, command: Sequence[str], marker: str) -> None:
         self._latest: Reading | None = None
         self._why: str | None = None
         self._child: subprocess.Popen[bytes] | None = None
@@ -114,7 +121,9 @@ class _Cards:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
-                env={**os.environ, "PYTHONUTF8": "1"},
+                env=worker_environment(os.environ, marker),
+                cwd=tempfile.gettempdir(),
+                preexec_fn=containment.before_it_starts() if sys.platform != "win32" else None,
                 start_new_session=sys.platform != "win32",
             )
         except OSError as fault:
@@ -139,8 +148,9 @@ class _Cards:
                 self._child.stdin.close()
         with suppress(OSError):
             self._child.kill()
-        self._child.wait()
-        self._reader.join()  # nobody writes to its pipe any more
+        with suppress(subprocess.TimeoutExpired):
+            self._child.wait(_GONE_WITHIN_S)
+            self._reader.join(_GONE_WITHIN_S)  # a child of its own may hold the pipe
 
     def _read(self, child: subprocess.Popen[bytes]) -> None:
         stdout = child.stdout
