@@ -7,6 +7,7 @@ inside those methods, so that finding an engine costs nothing.
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -21,6 +22,10 @@ from npumark.pack.manifest import TensorSpec
 from npumark.worker.protocol import CacheUse, EngineInfo, Observed, Placement, Stamp
 
 Array = npt.NDArray[Any]
+
+_OF_SHAPES = re.compile(r"shape|dimension|\bdims?\b|broadcast", re.IGNORECASE)
+_OF_MEMORY = re.compile(r"alloc|memory", re.IGNORECASE)
+"""Runtimes name the tensor's shape where they have no room for it, too."""
 
 DeviceChoice = Literal["own", "automatic"]
 """Who says where a graph runs: the engine's own device, or the runtime itself."""
@@ -123,11 +128,12 @@ class Session(ABC):
     def loaded_from_cache(self) -> bool | None:
         return None
 
-    def picked(self) -> str | None:
-        """Return the devices that an automatic choice came to, in the runtime's own words; null
-        where none was asked for. Asked after the timed loop: a runtime may change its mind. May
-        raise where the runtime does not tell."""
-        return None
+    def picked(self) -> tuple[str, ...]:
+        """Return the devices that an automatic choice came to, the one with most of the work
+        first, in the words of ``observed().device``; none where none was asked for. Asked after
+        the timed loop: a runtime may change its mind. May raise where the runtime does not
+        tell."""
+        return ()
 
     def close(self) -> None:  # noqa: B027 - optional
         """Free the session before the placement run loads its own."""
@@ -191,8 +197,15 @@ def _foreign_errors(batch: int = 1) -> Iterator[None]:
         raise EngineError("the runtime ran out of memory") from fault
     except Exception as fault:
         text = " ".join(str(fault).split())[:500]
-        if batch != 1:  # the same graph loads with one input per call
-            raise Unsupported(
-                f"the graph does not allow {batch} inputs per call: {text}"
-            ) from fault
+        if batch != 1:
+            raise batch_fault(batch, fault) from fault
         raise EngineError(f"{type(fault).__name__}: {text}") from fault
+
+
+def batch_fault(n: int, fault: Exception) -> EngineError:
+    """Return what a runtime's exception says of ``n`` inputs per call, where the same graph runs
+    with one: Unsupported where it speaks of shapes, EngineError where it failed otherwise."""
+    text = " ".join(str(fault).split())[:500]
+    if _OF_SHAPES.search(text) and not _OF_MEMORY.search(text):
+        return Unsupported(f"the graph does not allow {n} inputs per call: {text}")
+    return EngineError(f"with {n} inputs per call: {type(fault).__name__}: {text}")

@@ -145,11 +145,11 @@ class CoreMlSession(Session):
     def loaded_from_cache(self) -> bool | None:
         return self._compiled.reused
 
-    def picked(self) -> str | None:
+    def picked(self) -> tuple[str, ...]:
         """Return the devices that the compute plan prefers, the costliest first. Raises EngineError
         where there is no plan."""
         if not self._target.every:
-            return None
+            return ()
         ops, why = _plan(self._native, self._compiled.path, self._target)
         if ops is None:
             raise EngineError(why or "Core ML gave no compute plan")
@@ -170,7 +170,7 @@ class CoreMlSession(Session):
             "cpu_ablation": ablation,
         }
         return Observed(
-            device=None if ops is None else coreml_plan.devices(ops),
+            device=None if ops is None else ", ".join(coreml_plan.devices(ops)),
             precision=precision,
             precision_why=precision_why,
             threads=None,

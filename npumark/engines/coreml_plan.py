@@ -84,10 +84,10 @@ def summary(ops: Sequence[PlannedOp]) -> dict[str, dict[str, float | int]]:
     return {name: {"ops": counts[name], "cost": costs[name]} for name in sorted(counts)}
 
 
-def devices(ops: Sequence[PlannedOp]) -> str:
+def devices(ops: Sequence[PlannedOp]) -> tuple[str, ...]:
     """Return the devices that a plan prefers, the costliest first."""
     found = summary(ops)
-    return ", ".join(sorted(found, key=lambda name: (-found[name]["cost"], name)))
+    return tuple(sorted(found, key=lambda name: (-found[name]["cost"], name)))
 
 
 def _unproved(why: str) -> Placement:

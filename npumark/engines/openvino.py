@@ -135,10 +135,12 @@ class OpenVinoSession(Session):
     def loaded_from_cache(self) -> bool | None:
         return None if self._cache is None else self._cache.reused
 
-    def picked(self) -> str | None:
+    def picked(self) -> tuple[str, ...]:
         if self._request.device_choice != "automatic":
-            return None
-        return ", ".join(str(name) for name in self._model.get_property("EXECUTION_DEVICES"))
+            return ()
+        # AUTO brackets the CPU while that only stands in for the device still compiled for.
+        found = self._model.get_property("EXECUTION_DEVICES")
+        return tuple(str(name).strip("()") for name in found)
 
     def observed(self) -> Observed:
         """Return what the compiled model tells, and the format that a profiled twin shows."""

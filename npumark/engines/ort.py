@@ -104,8 +104,8 @@ class OrtSession(Session):
     def loaded_from_cache(self) -> bool | None:
         return self._request.cache_memo.reused()
 
-    def picked(self) -> str | None:
-        return picked(self._session) if self._automatic else None
+    def picked(self) -> tuple[str, ...]:
+        return picked(self._session) if self._automatic else ()
 
     def observed(self) -> Observed:
         """Return device, precision and threads as the profile of a session apart shows them.

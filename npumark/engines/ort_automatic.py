@@ -43,10 +43,10 @@ def open_automatic(request: LoadRequest, row: Provider) -> Any:
         raise EngineError(f"ONNX Runtime cannot load on what it picks: {text}") from fault
 
 
-def picked(session: Any) -> str:
-    """Return the providers that were given nodes, those with the most first; where the runtime
-    does not tell, those that the session lists."""
+def picked(session: Any) -> tuple[str, ...]:
+    """Return the providers that were given nodes, those with the most first. Raises EngineError
+    where the runtime does not tell: the session lists providers that have none, too."""
     counts = assigned_nodes(session)
     if counts is None:
-        return ", ".join(str(name) for name in session.get_providers())
-    return ", ".join(name for name, _ in counts.most_common())
+        raise EngineError("this ONNX Runtime does not tell which providers it gave nodes to")
+    return tuple(name for name, _ in counts.most_common())

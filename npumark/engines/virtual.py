@@ -209,14 +209,18 @@ class VirtualSession(Session):
         if self.compiled is not None:
             self.compiled.settle()
 
-    def picked(self) -> str | None:
+    def picked(self) -> tuple[str, ...]:
         automatic = self._request.device_choice == "automatic"
-        return str(self._card.processor.get("name")) if automatic else None
+        return (self._device,) if automatic else ()
+
+    @property
+    def _device(self) -> str:
+        return self._card.device or str(self._card.processor.get("name"))
 
     def observed(self) -> Observed:
         precision = self._card.precision.get(self._request.encoding, self._request.format)
         return Observed(
-            device=self._card.device or str(self._card.processor.get("name")),
+            device=self._device,
             precision=precision,
             precision_why=None if precision else "the script leaves it unknown",
             threads=self._request.threads,

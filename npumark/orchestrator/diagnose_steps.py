@@ -17,6 +17,7 @@ from npumark.machine.sensors import available_memory, load_between, load_sample
 from npumark.orchestrator.beside import Load, NoLoad, beside
 from npumark.orchestrator.clock import SleepWatch
 from npumark.orchestrator.compiled import CompiledModels
+from npumark.orchestrator.diagnose_answers import Levels, fault_of_all, fault_of_one
 from npumark.orchestrator.interrupts import Interrupts
 from npumark.orchestrator.jobs import JobMaker
 from npumark.orchestrator.memory import lack_of_memory, needed_bytes
@@ -52,6 +53,8 @@ class Steps:
     interrupts: Interrupts
     marker: str
     stamps: dict[str, Stamp]
+    levels: dict[tuple[str, str, str], Levels] = field(default_factory=dict)
+    """How each entry's first single attempt answered every eval input."""
 
     def run(self, planned: Planned, probe: str, step: Step) -> tuple[Seen, StepSeen]:
         """Return what a step saw, and how the document tells of it.
@@ -78,11 +81,13 @@ class Steps:
                         )
                     )
                 if step.kind == "sustained":
-                    log = around.enter_context(SensorLog(self.jobs.policy.diagnose.sensor_s))
+                    period_s = self.jobs.policy.diagnose.sensor_s
+                    log = around.enter_context(SensorLog(period_s, marker=self.marker))
                 raw = self._carry_out(planned, step, place)
             except NoLoad as fault:
                 raw = _Raw("skipped", str(fault))
         self.interrupts.check()
+        raw = self._answered(planned, raw)
         # What ran beside it has ended by now, so that its time counts as npumark's own.
         raw = replace(raw, facts={**raw.facts, "load": load_between(before, load_sample())})
         if log is not None:
@@ -170,7 +175,7 @@ class Steps:
         for i in together.at_fault[:1]:
             outcome = together.outcomes[i]
             return _Raw(outcome.status, f"{names[i]}: {outcome.why or outcome.status}")
-        samples, load_ns, late_ns = {}, [], []
+        samples, answers, load_ns, late_ns = {}, {}, [], []
         for name, outcome in zip(names, together.outcomes, strict=True):
             window = outcome.result.window if outcome.result else None
             if window is None:
@@ -178,9 +183,23 @@ class Steps:
             if window.samples_sha256 is None:
                 return _Raw("no_result", f"{name}: its raw samples could not be kept")
             samples[name] = ProbeSamples(f"{name}.i64", window.samples_sha256, window.calls, 2)
+            check = window.check
+            answers[name] = {"sample": check.sample, "snr_db": check.snr_db, "why": check.why}
             load_ns.append(window.load_ns)
             late_ns.append(window.late_ns)
-        return _Raw("ok", None, samples, {"load_ns": load_ns, "late_ns": late_ns})
+        facts = {"load_ns": load_ns, "late_ns": late_ns, "last_answers": answers}
+        return _Raw("ok", None, samples, facts)
+
+    def _answered(self, planned: Planned, raw: _Raw) -> _Raw:
+        """Return what a step left, or that it answered wrong: then it has no figure."""
+        policy, why = self.jobs.policy, None
+        if (answers := raw.facts.get("answers")) is not None:
+            why = fault_of_all(answers, self.jobs.manifest.workloads[planned.workload], policy)
+            self.levels.setdefault(planned.key, answers["levels_db"])
+        levels = self.levels.get(planned.key, ())
+        for stream, answer in raw.facts.get("last_answers", {}).items():
+            why = why or fault_of_one(stream, answer, levels)
+        return raw if why is None else _Raw("gate_failed", why, {}, raw.facts)
 
     def _no_memory(self, planned: Planned, step: Step) -> str | None:
         """Return why the sessions of a step would not fit into memory, null where they may: each

@@ -112,11 +112,15 @@ class JobMaker:
         """Return the job of one step of a diagnostics probe, of ``kind`` and with its
         ``options``; its raw samples go into ``folder``."""
         loop_s = self.policy.diagnose.loop_s
-        timing = self._warm_up_for(float(options.get("seconds", loop_s)), planned)
+        timing = replace(
+            self._warm_up_for(float(options.get("seconds", loop_s)), planned), loop_s=loop_s
+        )
+        if kind == "batch":  # a call of many inputs may take as long as many calls
+            timing = replace(timing, min_iterations=self.policy.timing.quick_min_iterations)
         return replace(
             self.measure(planned, 0, stamps, folder, cache),
             kind="diagnose",
-            timing=replace(timing, loop_s=loop_s),
+            timing=timing,
             profile_runs=0,
             probe={"kind": kind, **options},
         )

@@ -5,16 +5,25 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from npumark.gates.accumulate import Accumulator
 from npumark.worker.protocol import TimedCheck
 from npumark.worker.timed_loop import Check, Sample, Step, require_arrays
 
 Array = npt.NDArray[Any]
+
+LEAST_AGREEMENT_DB = 30.0
+"""A model that is loaded again, or called in parallel or on several inputs, computes the same but
+for the last bits, even where a quantised value turns over; garbage is at 0 dB."""
+
+
+class Taker(Protocol):
+    """Takes the outputs of each sample, as gates.accumulate.Accumulator does."""
+
+    def add(self, i: int, outputs: Sequence[Array]) -> None: ...
 
 
 def run_accuracy(
@@ -22,7 +31,7 @@ def run_accuracy(
     buffers: Sequence[Array],
     outputs: Sequence[Array],
     samples: Sequence[Sample],
-    accumulator: Accumulator,
+    accumulator: Taker,
     checks: Sequence[Check],
     *,
     shown: Sequence[Array] | None = None,

@@ -21,6 +21,7 @@ from npumark.engines.model_cache import ModelCache
 from npumark.engines.registry import resolve
 from npumark.errors import EngineError
 from npumark.pack.manifest import variant_from, workload_from
+from npumark.worker.accuracy import LEAST_AGREEMENT_DB
 from npumark.worker.eval_set import load_inputs, load_references
 from npumark.worker.files import check_files, require_checked
 from npumark.worker.measure import request_of
@@ -29,11 +30,6 @@ from npumark.worker.protocol import Job, Prepared, Result
 from npumark.worker.timed_loop import require_arrays
 
 ANSWERS = "answers.npz"
-
-LEAST_AGREEMENT_DB = 30.0
-"""A model that was compiled once and loaded again computes the same but for the last bits, even
-where a quantised value turns over; garbage is at 0 dB. Whether answers are right is judged in
-every attempt."""
 
 
 def prepare(job: Job) -> Result:

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from npumark.engines.base import Session
 from npumark.plain import one_line
+from npumark.worker.answers import whole_set
 from npumark.worker.diagnose import Stage
 from npumark.worker.evidence import close
 from npumark.worker.protocol import Probed
@@ -17,7 +18,8 @@ def run(stage: Stage) -> Probed:
     """Time calls for ``options["seconds"]`` on the device that the runtime picks.
 
     Leaves ``calls``: int64 [n], the duration of each call. ``picked`` is in the runtime's own
-    words, looked at after the loop: some begin on one device while they compile for another.
+    words and ``picked_main`` that of them with the most of the work, looked at after the loop:
+    some begin on one device while they compile for another.
     Raises Unsupported where the runtime has no such choice.
     """
     request = replace(stage.request, device_choice="automatic")
@@ -36,6 +38,7 @@ def run(stage: Stage) -> Probed:
         fastest_ns=warm.fastest_ns,
         clock=clock,
     )
+    answers = whole_set(stage, session, loop.checks)
     del step, buffers, outputs
     reused = session.loaded_from_cache()
     picked, why = _picked(session)
@@ -44,18 +47,20 @@ def run(stage: Stage) -> Probed:
         {"calls": stage.save("calls", loop.durations)},
         {
             "asked": stage.engine.automatic,
-            "picked": picked,
+            "picked": ", ".join(picked) or None,
+            "picked_main": picked[0] if picked else None,
             "picked_why": why,
             "load_ns": load_ns,
             "first_call_ns": warm.first_call_ns,
             "from_cache": reused,
+            "answers": answers,
         },
     )
 
 
-def _picked(session: Session) -> tuple[str | None, str | None]:
-    """Return what the runtime picked, or null and why it does not tell."""
+def _picked(session: Session) -> tuple[tuple[str, ...], str | None]:
+    """Return what the runtime picked, or nothing and why it does not tell."""
     try:
         return session.picked(), None
     except Exception as fault:  # noqa: BLE001 - what was timed stands without it
-        return None, one_line(str(fault))[:300] or type(fault).__name__
+        return (), one_line(str(fault))[:300] or type(fault).__name__

@@ -10,13 +10,14 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
-from npumark.engines.base import Array, Session
-from npumark.errors import EngineError, PackError, Unsupported, WrongDevice
-from npumark.policy import load_policy
-from npumark.worker.accuracy import compare
+from npumark.engines.base import Array, Session, batch_fault
+from npumark.errors import EngineError, PackError
+from npumark.worker.accuracy import LEAST_AGREEMENT_DB, compare
+from npumark.worker.answers import alone
 from npumark.worker.diagnose import Stage
 from npumark.worker.evidence import close
 from npumark.worker.protocol import Probed
@@ -35,14 +36,12 @@ def run(stage: Stage) -> Probed:
     session, clock = stage.load(stage.request.of_batch(n))
     load_ns = time.perf_counter_ns() - began
     first_call_ns = _first_call(session, clock, _rows(stage.samples, 0, n), n)
-    worst = _least_agreement(stage, session, n)
+    worst, answers = _least_agreement(stage, session, n)
     # Two inputs in turn, so that no call computes on what the one before it did.
     samples = [_rows(stage.samples, start, n) for start in range(min(2, len(stage.samples)))]
-    least = load_policy().timing.quick_min_iterations
     timing = replace(
         stage.timing,
         loop_s=seconds,
-        min_iterations=least,
         timed_checks=0,
         warmup_min_calls=1,
         warmup_max_s=min(stage.timing.warmup_max_s, seconds),
@@ -69,6 +68,7 @@ def run(stage: Stage) -> Probed:
             "first_call_ns": first_call_ns,
             "rows_checked": n,
             "min_snr_db": worst,
+            "last_answers": answers,
         },
     )
 
@@ -81,22 +81,26 @@ def _first_call(session: Session, clock: Clock, sample: Sample, n: int) -> int:
         buffer[...] = source
     try:
         session.step()()
-    except (Unsupported, WrongDevice, PackError, MemoryError):
+    except (EngineError, PackError, MemoryError):
         raise
     except Exception as fault:
         # Runtimes that infer shapes late refuse a graph here.
-        text = " ".join(str(fault).split())[:300]
-        raise Unsupported(f"the graph does not allow {n} inputs per call: {text}") from fault
+        raise batch_fault(n, fault) from fault
     return clock() - began
 
 
-def _least_agreement(stage: Stage, session: Session, n: int) -> float | None:
+def _least_agreement(
+    stage: Stage, session: Session, n: int
+) -> tuple[float | None, dict[str, dict[str, Any]]]:
     """Return the lowest SNR in dB of a row of ``session``'s latest answers, about those of a
-    session that is given each input alone; null where all are bit-identical.
+    session that is given each input alone (null where all are bit-identical), and how that one
+    answered (worker.answers.alone).
 
-    The other session is closed again. Raises EngineError below the bound of a timed call.
+    The other session is closed again. Raises EngineError below ``LEAST_AGREEMENT_DB``: another
+    number of inputs is summed in another order.
     """
-    bound = stage.timing.timed_check_min_snr_db
+    bound = LEAST_AGREEMENT_DB
+    answered: dict[str, dict[str, Any]] = {}
     single, _ = stage.load()
     step, buffers = single.step(), single.inputs()
     levels: list[float] = []
@@ -104,6 +108,7 @@ def _least_agreement(stage: Stage, session: Session, n: int) -> float | None:
         for buffer, source in zip(buffers, sample, strict=True):
             buffer[...] = source
         step()
+        answered[f"input {which + 1} alone"] = alone(stage, which, single.outputs())
         for row in range(which, n, len(stage.samples)):
             answers = [_row(output, row, n) for output in session.outputs()]
             found = compare(answers, single.outputs())
@@ -118,7 +123,7 @@ def _least_agreement(stage: Stage, session: Session, n: int) -> float | None:
             levels.append(found.snr_db)
     del step, buffers
     close(single)
-    return min(levels, default=None)
+    return min(levels, default=None), answered
 
 
 def _rows(samples: Sequence[Sample], start: int, n: int) -> Sample:

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from npumark.worker.answers import last_answer
 from npumark.worker.diagnose import Stage
 from npumark.worker.protocol import Probed
 from npumark.worker.timed_loop import (
@@ -51,6 +52,7 @@ def run(stage: Stage) -> Probed:
         step, buffers, outputs, stage.samples, seconds=seconds, per_row=per_row, clock=clock
     )
     spent_ns = time.process_time_ns() - spent_ns
+    answer = last_answer(stage, session, len(rows) * per_row)
     kept = rows if per_row > 1 else rows[:, :2]
     return Probed(
         {"calls": stage.save("calls", kept)},
@@ -62,6 +64,7 @@ def run(stage: Stage) -> Probed:
             "loop_cpu_ns": spent_ns,
             "calls": len(rows) * per_row,
             "calls_per_row": per_row,
+            "last_answers": {"the last call": answer},
         },
     )
 

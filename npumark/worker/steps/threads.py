@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from npumark.errors import EngineError
+from npumark.worker.answers import last_answer
 from npumark.worker.diagnose import Stage
 from npumark.worker.evidence import close
 from npumark.worker.protocol import Probed
@@ -67,10 +68,12 @@ def run(stage: Stage) -> Probed:
 
     with gc_off(), ThreadPoolExecutor(count) as pool:
         streams = _all(pool, stream, count)
-    for session, _ in sessions:
+    answers = {}
+    for i, (session, _) in enumerate(sessions):
+        answers[f"thread-{i}"] = last_answer(stage, session, len(streams[i]))
         close(session)
     samples = {f"thread-{i}": stage.save(f"thread-{i}", s) for i, s in enumerate(streams)}
-    return Probed(samples, {"load_ns": load_ns})
+    return Probed(samples, {"load_ns": load_ns, "last_answers": answers})
 
 
 def _all(pool: ThreadPoolExecutor, stream: Callable[[int], Pairs], count: int) -> list[Pairs]:
