@@ -15,14 +15,19 @@ from npumark.plain import one_line
 _TICKS_PER_S = 100
 """USER_HZ, as in /proc/stat (see sensors)."""
 
+_KERNEL_THREAD = 0x00200000
+"""PF_KTHREAD of linux/sched.h."""
+
 
 @dataclass(frozen=True, slots=True)
 class Busy:
-    """``cpus`` is how many CPUs' worth of time a process took, 1.0 for one CPU all the while."""
+    """``cpus`` is how many CPUs' worth of time a process took, 1.0 for one CPU all the while;
+    ``mine`` as ``Running`` has it."""
 
     pid: int
     name: str
     cpus: float
+    mine: bool
 
 
 def processes(host: Host = THIS) -> tuple[Running, ...]:
@@ -42,7 +47,12 @@ def busiest(
         return ()
     known = {(p.pid, p.started): p.cpu_s for p in before}
     taken = [
-        Busy(p.pid, one_line(p.name), (p.cpu_s - known.get((p.pid, p.started), 0.0)) / seconds)
+        Busy(
+            p.pid,
+            one_line(p.name),
+            (p.cpu_s - known.get((p.pid, p.started), 0.0)) / seconds,
+            p.mine,
+        )
         for p in after
         if p.pid not in (0, os.getpid())  # 0 is what Windows calls its idle time
     ]
@@ -53,8 +63,8 @@ def busiest(
 def _process(host: Host, path: str) -> Running | None:
     """Return what /proc/<pid>/stat tells, null for a process that has ended.
 
-    The name stands in brackets and may hold some itself; utime and stime are fields 14 and 15,
-    the start time field 22.
+    The name stands in brackets and may hold some itself; the flags are field 9, utime and stime
+    fields 14 and 15, the start time field 22.
     """
     text = host.read(f"{path}/stat").value or ""
     head, _, tail = text.rpartition(")")
@@ -63,7 +73,18 @@ def _process(host: Host, path: str) -> Running | None:
     pid = whole_number(number)
     if pid is None or len(fields) < 19:
         return None
-    user, system, started = fields[10], fields[11], fields[18]
+    flags, user, system, started = fields[5], fields[10], fields[11], fields[18]
     if user is None or system is None or started is None:
         return None
-    return Running(pid, float(started), name, (user + system) / _TICKS_PER_S)
+    kernel = flags is None or bool(flags & _KERNEL_THREAD)
+    mine = pid > 1 and not kernel and _runs_as(host, path) == host.user()
+    return Running(pid, float(started), name, (user + system) / _TICKS_PER_S, mine)
+
+
+def _runs_as(host: Host, path: str) -> int | None:
+    """Return the number of the user whose rights a process has: the second of its ``Uid:``."""
+    for line in (host.read(f"{path}/status").value or "").splitlines():
+        if line.startswith("Uid:"):
+            numbers = line.split()[1:]
+            return whole_number(numbers[1]) if len(numbers) > 1 else None
+    return None

@@ -57,12 +57,16 @@ class Memory:
 @dataclass(frozen=True, slots=True)
 class Running:
     """A process: its number, when it started (a number that tells it from a later one of the
-    same number), its program's name and the CPU seconds it has taken. Never its arguments."""
+    same number), its program's name and the CPU seconds it has taken. Never its arguments.
+
+    ``mine``: the user who asks runs it, and it is no part of the system; false where that is
+    not told."""
 
     pid: int
     started: float
     name: str
     cpu_s: float
+    mine: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,12 +133,20 @@ def _cpu_times() -> CpuTimes:
 def _processes() -> tuple[Running, ...]:
     """Return the processes whose times this user may read."""
     found = []
-    for process in psutil.process_iter(["pid", "name", "cpu_times", "create_time"]):
-        times, name = process.info["cpu_times"], process.info["name"]
+    user = psutil.Process().username()
+    for process in psutil.process_iter(["pid", "name", "cpu_times", "create_time", "username"]):
+        told = process.info
+        times, name = told["cpu_times"], told["name"]
         if times is not None and name:
             spent = times.user + times.system
-            found.append(Running(process.pid, process.info["create_time"] or 0.0, name, spent))
+            mine = told["username"] == user and process.pid > 1
+            found.append(Running(process.pid, told["create_time"] or 0.0, name, spent, mine))
     return tuple(found)
+
+
+def _user() -> int | None:
+    ask = getattr(os, "geteuid", None)  # Windows has no such number
+    return ask() if ask is not None else None
 
 
 def _own_cpu_s() -> float | None:
@@ -163,6 +175,7 @@ class Host:
     cpu_times: Callable[[], CpuTimes] = _cpu_times
     own_cpu_s: Callable[[], float | None] = _own_cpu_s
     processes: Callable[[], tuple[Running, ...]] = _processes
+    user: Callable[[], int | None] = _user
     boot_time: Callable[[], float] = psutil.boot_time
     sleep: Callable[[float], None] = time.sleep
     monotonic: Callable[[], float] = time.monotonic

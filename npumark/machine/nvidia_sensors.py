@@ -2,7 +2,8 @@
 
 ``python -m npumark.machine.nvidia_sensors SECONDS`` starts NVML once and prints one JSON line
 every so many seconds, until its standard input ends: in a process of its own, so that a driver
-that crashes or hangs costs its readings and nothing else.
+that crashes or hangs costs its readings and nothing else. Without a number it prints one line
+and ends.
 
 Not yet run on hardware. Calls, numbers and nvmlTemperature_v1_t were checked against nvml.h as
 the package nvidia-ml-py 13.615 carries it over.
@@ -19,7 +20,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from npumark.hardware import bus_address
+from npumark.hardware import bus_address, plain_text
 from npumark.machine import nvidia
 from npumark.machine.host import Host
 
@@ -73,6 +74,35 @@ def readings(nvml: Any) -> list[dict[str, Any]]:
         if nvml.nvmlDeviceGetHandleByIndex_v2(ctypes.c_uint(index), ctypes.byref(handle)) == 0:
             found.append(_one(nvml, handle))
     return found
+
+
+def ask_once(host: Host) -> tuple[list[dict[str, Any]], str | None]:
+    """Return what a process of its own reads once, nothing where NVIDIA's driver is not here;
+    and in a clause why NVML does not answer, null where it does or there is none to ask."""
+    if not present(host):
+        return [], None
+    reading = host.output(COMMAND)
+    if reading.value is None:
+        why = (reading.why or "it gave no answer").removeprefix(COMMAND[0]).strip()
+        return [], f"the process that asks NVIDIA's NVML {why}"
+    try:
+        answer = json.loads(reading.value)
+        if "fault" in answer:
+            return [], plain_text(answer["fault"]) or "NVIDIA's NVML cannot be asked"
+        return [_known(card) for card in answer["gpus"]], None
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return [], "NVIDIA's NVML answered in a form that npumark does not know"
+
+
+def _known(told: dict[str, Any]) -> dict[str, Any]:
+    """Return a card's reading as ``readings`` made it. Raises ValueError where it is none."""
+    reasons, celsius = told["reasons"], told["celsius"]
+    if not (
+        (reasons is None or all(isinstance(r, str) for r in reasons))
+        and (celsius is None or isinstance(celsius, int))
+    ):
+        raise ValueError("not a card's reading")
+    return told
 
 
 def stream(nvml: Any, period_s: float) -> Iterator[dict[str, Any]]:
@@ -145,13 +175,17 @@ def _until_input_ends() -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """Print readings until the standard input ends; one line with the reason where none come."""
-    period = float(arguments[0])
-    threading.Thread(target=_until_input_ends, daemon=True).start()
+    """Print readings until the standard input ends, one where no period is given; one line with
+    the reason where none come."""
+    period = float(arguments[0]) if arguments else None
+    if period is not None:
+        threading.Thread(target=_until_input_ends, daemon=True).start()
     try:
-        for answer in stream(nvidia.library(), period):
+        for answer in stream(nvidia.library(), period or 0.0):
             sys.stdout.write(json.dumps(answer) + "\n")
             sys.stdout.flush()
+            if period is None:
+                break
     except Exception as fault:  # noqa: BLE001 - whatever happens, its reason must arrive
         said = str(fault) or type(fault).__name__
         sys.stdout.write(json.dumps({"fault": f"NVIDIA's NVML cannot be asked: {said}"}) + "\n")

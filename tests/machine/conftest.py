@@ -12,6 +12,9 @@ from npumark.machine.host import Battery, CpuTimes, Host, Memory, Reading
 
 STAT = "cpu  {user} 0 0 {idle} 0 0 0 {steal} 0 0\ncpu0 1 1 1 1\n"
 
+USER = 1000
+"""Who asks."""
+
 
 @dataclass
 class Fake:
@@ -69,6 +72,8 @@ class Fake:
             memory=lambda: Memory(8 << 30, 4 << 30),
             cpu_times=lambda: CpuTimes(0, 0, None),
             own_cpu_s=lambda: self.own,
+            processes=lambda: (),
+            user=lambda: USER,
             boot_time=lambda: 1000.0,
             sleep=self.sleep,
             monotonic=lambda: self.now,

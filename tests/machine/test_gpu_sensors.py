@@ -3,6 +3,7 @@ from __future__ import annotations
 import ctypes
 import itertools
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -188,3 +189,24 @@ def test_nvml_is_worth_a_process_where_the_driver_is(fake: Any) -> None:
     assert not nvidia_sensors.present(fake.other("darwin", {}))
     fake.write("/proc/driver/nvidia/version", "NVRM version: 570")
     assert nvidia_sensors.present(fake.host)
+
+
+def test_without_a_period_the_process_reads_once(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(nvidia, "library", lambda: FakeNvml(reasons=0x40))
+    assert nvidia_sensors.main([]) == 0
+    (line,) = capsys.readouterr().out.splitlines()
+    assert [card["reasons"] for card in json.loads(line)["gpus"]] == [["heat (hardware)"]]
+
+
+def test_cards_are_asked_once_by_a_process_and_only_where_the_driver_is(fake: Any) -> None:
+    line = json.dumps({"at_ns": 1, "gpus": nvidia_sensors.readings(FakeNvml(reasons=0x20))})
+    answers = {nvidia_sensors.COMMAND: line}
+    host = replace(fake.other("linux", answers), root=fake.root)
+    assert nvidia_sensors.ask_once(host) == ([], None)
+    fake.write("/proc/driver/nvidia/version", "NVRM version: 570")
+    cards, why = nvidia_sensors.ask_once(host)
+    assert ([card["reasons"] for card in cards], why) == ([["heat (driver)"]], None)
+    cards, why = nvidia_sensors.ask_once(fake.host)
+    assert (cards, why) == ([], "the process that asks NVIDIA's NVML is not recorded")
