@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from npumark.doctor.examined import Examined, good, spoils, unread
+from npumark.doctor.examined import Examined, good, noted, spoils, unread
 from npumark.doctor.minimum_drivers import MINIMUMS
 from npumark.doctor.scene import Scene
+from npumark.errors import SetupError
 from npumark.machine.card import Card
+from npumark.orchestrator.environments import standings
 
 
 def drivers(scene: Scene) -> list[Examined]:
@@ -16,10 +18,19 @@ def drivers(scene: Scene) -> list[Examined]:
         if scene.inventory.lacks:
             return [unread(*about, "; ".join(scene.inventory.lacks))]
         return [good(*about, [], "No GPU and no NPU is listed here.")]
-    return [_driver(scene, card, n) for n, card in enumerate(cards, start=1)]
+    made = _environments()
+    return [_driver(scene, card, n, made) for n, card in enumerate(cards, start=1)]
 
 
-def _driver(scene: Scene, card: Card, number: int) -> Examined:
+def _environments() -> frozenset[str]:
+    """Return the environments that somebody made here, whole or not."""
+    try:
+        return frozenset(s.name for s in standings() if s.state not in ("absent", "foreign"))
+    except SetupError:  # the check of the environments says it
+        return frozenset()
+
+
+def _driver(scene: Scene, card: Card, number: int, made: frozenset[str]) -> Examined:
     name = card.name or f"unnamed {card.role}"
     about = (f"driver_{number}", f"Driver of {name}")
     rows = [row for row in MINIMUMS if row.concerns(card, scene.host.system)]
@@ -32,12 +43,12 @@ def _driver(scene: Scene, card: Card, number: int) -> Examined:
     if not read:
         return unread(*about, f"{card.driver}: the version is of no form that can be compared")
     for row, version in read:
-        if row.is_old(version):
-            return spoils(
-                *about,
-                value,
-                f"{card.driver} is older than {row.version}, which {row.needed_by} needs "
-                f"({row.source}).",
-                row.update,
-            )
+        if not row.is_old(version):
+            continue
+        told = f"{card.driver} is older than {row.version}, which {row.needed_by} needs"
+        if row.is_used(made):
+            return spoils(*about, value, f"{told} ({row.source}).", row.update)
+        return noted(
+            *about, value, f"{told} ({row.source}). It is not installed here: no fault so far."
+        )
     return good(*about, value, f"{card.driver} is new enough for {read[0][0].needed_by}.")

@@ -25,8 +25,9 @@ _OPENVINO_NPU = (
 
 @dataclass(frozen=True, slots=True)
 class Minimum:
-    """``form`` finds the version in a driver's text, in its first group. ``needed_by`` are what
-    needs at least ``version``; ``source`` is the maker's page that says so."""
+    """``form`` finds the version in a driver's text, in its first group. ``needed_by`` is what
+    needs at least ``version``, and ``environments`` those that have it, null where npumark itself
+    has; ``source`` is the maker's page that says so."""
 
     systems: tuple[str, ...]
     vendors: tuple[int, ...]
@@ -34,6 +35,7 @@ class Minimum:
     form: str
     version: str
     needed_by: str
+    environments: frozenset[str] | None
     source: str
     update: str
 
@@ -48,7 +50,12 @@ class Minimum:
     def is_old(self, version: str) -> bool:
         return numbers(version) < numbers(self.version)
 
+    def is_used(self, made: frozenset[str]) -> bool:
+        """Say whether what needs the driver is here, where the environments ``made`` are."""
+        return self.environments is None or bool(self.environments & made)
 
+
+_BY_WINDOWS = frozenset({"windowsml"})
 _GPUS = ("iGPU", "dGPU")
 _FOUR = r"^([0-9]+\.[0-9]+\.[0-9]+\.[0-9]+)$"
 """A driver's version as Windows writes it."""
@@ -62,6 +69,7 @@ MINIMUMS: tuple[Minimum, ...] = (
         form=r"^(?:NVIDIA|nvidia) ([0-9]+\.[0-9.]+)$",
         version="580",
         needed_by="CUDA 13 (the environments cuda, tensorrt-rtx and mlx-cuda)",
+        environments=frozenset({"cuda", "tensorrt-rtx", "mlx-cuda"}),
         source=_CUDA,
         update="Install NVIDIA's driver 580 or later (Ubuntu: `sudo ubuntu-drivers install`).",
     ),
@@ -73,6 +81,7 @@ MINIMUMS: tuple[Minimum, ...] = (
         form=_FOUR,
         version="32.0.15.8000",
         needed_by="CUDA 13 (the environments cuda and tensorrt-rtx)",
+        environments=frozenset({"cuda", "tensorrt-rtx"}),
         source=_CUDA,
         update="Install NVIDIA's driver 580 or later.",
     ),
@@ -83,6 +92,7 @@ MINIMUMS: tuple[Minimum, ...] = (
         form=_FOUR,
         version="32.0.100.4239",
         needed_by="OpenVINO's provider of Windows ML",
+        environments=_BY_WINDOWS,
         source=_WINDOWS_ML,
         update="Install Intel's NPU driver from Windows Update or Intel's download page.",
     ),
@@ -93,6 +103,7 @@ MINIMUMS: tuple[Minimum, ...] = (
         form=_FOUR,
         version="32.0.101.1029",
         needed_by="OpenVINO's provider of Windows ML",
+        environments=_BY_WINDOWS,
         source=_WINDOWS_ML,
         update="Install Intel's graphics driver from Windows Update or Intel's download page.",
     ),
@@ -104,6 +115,7 @@ MINIMUMS: tuple[Minimum, ...] = (
         form=r"^intel_vpu of Linux ([0-9]+\.[0-9]+)",
         version="6.6",
         needed_by="OpenVINO on an NPU",
+        environments=None,
         source=_OPENVINO_NPU,
         update="Update the kernel, and install Intel's NPU driver "
         "(https://github.com/intel/linux-npu-driver).",
@@ -115,6 +127,7 @@ MINIMUMS: tuple[Minimum, ...] = (
         form=_FOUR,
         version="30.0.140.0",
         needed_by="QNN's provider of Windows ML",
+        environments=_BY_WINDOWS,
         source=_WINDOWS_ML,
         update="Install the NPU driver from Windows Update or the computer's maker.",
     ),
@@ -125,6 +138,7 @@ MINIMUMS: tuple[Minimum, ...] = (
         form=_FOUR,
         version="32.0.203.280",
         needed_by="Vitis AI's provider of Windows ML",
+        environments=_BY_WINDOWS,
         source=_WINDOWS_ML,
         update="Install AMD's NPU driver 32.0.203.280 or later.",
     ),

@@ -9,8 +9,10 @@ import pytest
 
 from npumark.doctor.drivers import drivers
 from npumark.doctor.minimum_drivers import MINIMUMS, numbers
+from npumark.engines.catalogue import environment
 from npumark.machine.card import Card
 from npumark.machine.inventory import Inventory
+from npumark.orchestrator.environments import Standing
 
 
 def _seen(system: str, *cards: Card, lacks: tuple[str, ...] = ()) -> Any:
@@ -18,6 +20,19 @@ def _seen(system: str, *cards: Card, lacks: tuple[str, ...] = ()) -> Any:
         host=SimpleNamespace(system=system), inventory=Inventory(cards, lacks)
     )
     return drivers(scene)
+
+
+@pytest.fixture(autouse=True)
+def made(monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    """The environments that are installed; a test adds to them."""
+    names: set[str] = set()
+
+    def standings() -> tuple[Standing, ...]:
+        made = tuple(Standing(name, "installed") for name in sorted(names))
+        return (*made, Standing("directml", "absent"))
+
+    monkeypatch.setattr("npumark.doctor.drivers.standings", standings)
+    return names
 
 
 NVIDIA, INTEL, AMD, QUALCOMM = 0x10DE, 0x8086, 0x1022, 0x17CB
@@ -45,13 +60,39 @@ NVIDIA, INTEL, AMD, QUALCOMM = 0x10DE, 0x8086, 0x1022, 0x17CB
     ],
 )
 def test_a_driver_is_judged_by_its_makers_word(
-    system: str, role: Any, vendor: int, driver: str | None, state: str
+    made: set[str], system: str, role: Any, vendor: int, driver: str | None, state: str
 ) -> None:
+    made |= {"cuda", "windowsml"}
     (seen,) = _seen(system, Card(role, {}, vendor_id=vendor, name="A card", driver=driver))
     assert seen.state == state
     assert (seen.why is not None) is (state == "unknown")
     if state == "problem":
         assert "https://" in seen.sentence
+
+
+@pytest.mark.parametrize(
+    ("system", "role", "vendor", "driver", "environment"),
+    [
+        ("linux", "dGPU", NVIDIA, "NVIDIA 570.86.15", "tensorrt-rtx"),
+        ("win32", "iGPU", INTEL, "31.0.101.2140", "windowsml"),
+        ("win32", "NPU", QUALCOMM, "30.0.31.250", "windowsml"),
+    ],
+)
+def test_an_old_driver_is_no_fault_where_nothing_needs_it(
+    made: set[str], system: str, role: Any, vendor: int, driver: str, environment: str
+) -> None:
+    card = Card(role, {}, vendor_id=vendor, name="A card", driver=driver)
+    made |= {"ggml"}
+    (seen,) = _seen(system, card)
+    assert (seen.state, seen.fix) == ("note", None)
+    assert "not installed here" in seen.sentence
+    made |= {environment}
+    assert _seen(system, card)[0].state == "problem"
+
+
+def test_each_environment_of_a_row_is_one_that_there_is() -> None:
+    for row in MINIMUMS:
+        assert all(environment(name) is not None for name in row.environments or ())
 
 
 def test_each_card_is_told_apart() -> None:
