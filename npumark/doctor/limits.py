@@ -8,6 +8,9 @@ from npumark.machine import cgroup
 from npumark.machine.cpu_limits import limits
 from npumark.machine.identity import machine, meminfo
 
+_INT8_SUMS = ("avx512_vnni", "avx_vnni", "amx_int8")
+"""Instructions that add INT8 products in 32 bits, as /proc/cpuinfo names them."""
+
 
 def cpus(scene: Scene) -> Examined:
     """An affinity mask or a cpuset that leaves out CPUs of the machine."""
@@ -116,17 +119,23 @@ def int8_instructions(scene: Scene) -> Examined:
     about = ("int8_instructions", "INT8 instructions")
     host = scene.host
     if host.architecture().lower() not in ("x86_64", "amd64"):
-        return good(*about, None, "Only processors of the x86 family come without them.")
+        return good(*about, None, "Only processors of the x86 family are asked for them.")
     facts = machine(host)
     if facts["isa"] is None:
         return unread(*about, facts["why"].get("isa"))
-    has = [flag for flag in ("avx512_vnni", "avx_vnni", "amx_int8") if flag in facts["isa"]]
+    has = [flag for flag in _INT8_SUMS if flag in facts["isa"]]
     if has:
         return good(*about, has, f"The processor has {', '.join(has)}.")
+    hidden = (
+        " A hypervisor is below, which may hide them (QEMU shows them with `-cpu host`)."
+        if facts["virtualisation"] not in (None, "none seen")
+        else ""
+    )
     return noted(
         *about,
         has,
-        "The processor has neither VNNI nor AMX: runtimes sum INT8 products in 16 bits, where "
-        "they saturate, and INT8 answers on the CPU can fail their gate.",
-        "In a virtual machine, let it see its host's processor (`-cpu host`).",
+        "The processor has neither VNNI nor AMX. Without them runtimes add pairs of INT8 products "
+        "in 16 bits, where a sum that is too large is cut off. INT8 answers on the CPU can then "
+        "fail their check, and figures of such answers do not count; other encodings and other "
+        f"processors are not concerned. Nothing here needs fixing.{hidden}",
     )

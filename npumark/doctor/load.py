@@ -9,44 +9,67 @@ from npumark import paths
 from npumark.doctor.examined import Examined, good, noted, spoils, unread
 from npumark.doctor.scene import Scene
 from npumark.errors import SetupError
-from npumark.machine import gpu_sensors
+from npumark.machine import gpu_sensors, nvidia_sensors
+from npumark.machine.busy import Busy
 from npumark.orchestrator.lock import at_work
 
 
 def background(scene: Scene) -> Examined:
-    """Other programs that keep the processor busy; the busiest are named."""
+    """Other programs that keep the processor busy; the busiest are named.
+
+    Only what the user who asks runs is named as what may be closed: the system's own processes
+    and those of other users are named to explain the load.
+    """
     seen = scene.environment.checks["cpu_busy"]
     about = ("background_load", "Background load")
     if seen.value is None:
         return unread(*about, seen.why)
     listed = [asdict(process) for process in scene.busiest]
     value = {"busy": seen.value, "seconds": scene.seconds, "busiest": listed}
-    share = f"{seen.value:.0%}"
+    told = f"The processor was {seen.value:.0%} busy for {scene.seconds:.0f} s"
     if not seen.violation:
-        return good(*about, value, f"The processor was {share} busy for {scene.seconds:.0f} s.")
-    named = [p for p in scene.busiest if p.cpus >= 0.01]
+        return good(*about, value, f"{told}.")
+    named = _of_weight(scene)
+    mine = [p for p in named if p.mine]
+    others = [p for p in named if not p.mine]
     if not named:
+        cause = (
+            "by many processes that take little each"
+            if scene.busiest
+            else "with no process that can be seen from here: outside of this container, or of "
+            "another user"
+        )
         return spoils(
             *about,
             value,
-            f"The processor was {share} busy for {scene.seconds:.0f} s, with no process that can "
-            "be seen from here: outside of this container, or of another user.",
+            f"{told}, {cause}.",
             "Stop what else runs on this computer, or measure with `--wait-idle`.",
         )
-    told = ", ".join(f"{p.name} (process {p.pid}) {p.cpus:.0%} of a CPU" for p in named)
-    numbers = " ".join(str(p.pid) for p in named)
-    kill = (
-        f"`taskkill /PID {named[0].pid}`" if scene.host.system == "win32" else f"`kill {numbers}`"
-    )
+    parts = [f"{p.name} (process {p.pid}) {p.cpus:.0%} of a CPU" for p in mine]
+    if others:
+        theirs = ", ".join(f"{p.name} {p.cpus:.0%} of a CPU" for p in others)
+        parts.append(f"of the system or other users {theirs}")
+    close = "Close what of these programs is yours" if others else "Close these programs"
     return spoils(
         *about,
         value,
-        f"The processor was {share} busy for {scene.seconds:.0f} s: {told}.",
-        f"Close these programs ({kill} ends what may be ended), or measure with `--wait-idle`.",
+        f"{told}: {', '.join(parts)}.",
+        f"{close}, or measure with `--wait-idle`, which waits until the computer is quiet."
+        if mine
+        else "Measure with `--wait-idle`, which waits until the computer is quiet.",
     )
 
 
-def other_npumark(scene: Scene) -> Examined:  # noqa: ARG001 - every check has one form
+def _of_weight(scene: Scene) -> list[Busy]:
+    """Return the processes that took a share of a CPU, and of the load, that is worth a word."""
+    load = scene.load
+    whole = (load["busy"] or 0.0) * (load["cpu_s"] or 0.0)
+    cpus = whole / load["seconds"] if load["seconds"] > 0 else 0.0
+    least = scene.policy.diagnose.notable * max(1.0, cpus)
+    return [p for p in scene.busiest if p.cpus >= least]
+
+
+def other_npumark(scene: Scene) -> Examined:
     """Another npumark that measures or installs."""
     about = ("other_npumark", "Another npumark")
     try:
@@ -55,36 +78,45 @@ def other_npumark(scene: Scene) -> Examined:  # noqa: ARG001 - every check has o
         return unread(*about, fault.message)
     if holder is None:
         return good(*about, None, "No other npumark is at work here.")
+    windows = scene.host.system == "win32"
+    stop = "Ctrl+C in its window" if windows else f"`kill -INT {holder.pid}`"
     return spoils(
         *about,
         {"pid": holder.pid, "command": holder.command, "since": holder.since},
         f"npumark is at work already: `{holder.command}`, process {holder.pid}, since "
         f"{holder.since}.",
-        f"Wait for it to end, or stop it (`kill -INT {holder.pid}` saves what it has measured).",
+        f"Wait for it to end, or stop it with {stop}: it saves what it has measured.",
     )
 
 
 def thermal(scene: Scene) -> Examined:
-    """A machine so hot that it slows down, by its thermal zones and its graphics drivers."""
+    """A machine so hot that it slows down, by its thermal zones and its graphics cards."""
     seen = scene.environment.checks["thermal"]
     about = ("thermal", "Temperature")
-    slowed = [
-        {"card": card["card"], "reasons": card["reasons"]}
-        for card in gpu_sensors.readings(scene.host)
-        if any("thermal" in reason or "prochot" in reason for reason in card["reasons"] or ())
+    nvidia, unasked = nvidia_sensors.ask_once(scene.host)
+    cards = [
+        {name: card[name] for name in ("card", "vendor", "celsius", "reasons")}
+        for card in (*gpu_sensors.readings(scene.host), *nvidia)
     ]
-    value: Any = {"zones": seen.value, "slowed_cards": slowed}
+    slowed = [card for card in cards if any(map(_is_heat, card["reasons"] or ()))]
+    value: Any = {"zones": seen.value, "cards": cards, "slowed_cards": slowed}
     if seen.violation or slowed:
         where = "The machine" if seen.violation else "A graphics card"
+        hot = _hottest(seen.value) if seen.violation else _hottest_card(slowed)
         return spoils(
             *about,
             value,
-            f"{where} is so hot that it slows down{_hottest(seen.value)}.",
+            f"{where} is so hot that it slows down{hot}.",
             "Let it cool down, clear its vents, and set its fans to full speed before measuring.",
         )
-    if seen.value is None:
-        return unread(*about, seen.why)
-    return good(*about, value, f"No part is at a temperature that slows it{_hottest(seen.value)}.")
+    told = [card for card in cards if card["reasons"] is not None]
+    if seen.value is None and not told:
+        return unread(*about, "; ".join(filter(None, (seen.why, unasked))))
+    asked = [] if seen.value is None else [f"the machine's thermal zones{_hottest(seen.value)}"]
+    if told:
+        asked.append(f"{len(told)} of {len(cards)} graphics cards{_hottest_card(told)}")
+    lacks = "" if unasked is None else f" NVIDIA's cards were not asked: {unasked}."
+    return good(*about, value, f"Heat slows nothing by what {' and '.join(asked)} tell.{lacks}")
 
 
 def throttling(scene: Scene) -> Examined:
@@ -136,6 +168,15 @@ def steal(scene: Scene) -> Examined:
     if kind != "none seen":
         return noted(*about, value, f"A hypervisor is below ({kind}): what it does is not seen.")
     return good(*about, value, "No hypervisor is seen.")
+
+
+def _is_heat(reason: str) -> bool:
+    return any(word in reason for word in ("thermal", "prochot", "heat"))
+
+
+def _hottest_card(cards: list[dict[str, Any]]) -> str:
+    celsius = max((card["celsius"] for card in cards if card["celsius"] is not None), default=None)
+    return "" if celsius is None else f" (the hottest has {celsius:.0f} °C)"
 
 
 def _hottest(zones: Any) -> str:

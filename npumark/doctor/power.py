@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from npumark.doctor.examined import Examined, good, noted, spoils, unread
 from npumark.doctor.scene import Scene
+from npumark.machine.host import Host
 from npumark.machine.power import SAVING_PROFILES
 
-_POLICIES = "/sys/devices/system/cpu/cpufreq/policy*"
+_CPUFREQ = "/sys/devices/system/cpu/cpufreq"
 
 
 def source(scene: Scene) -> Examined:
@@ -50,26 +52,56 @@ def clocks(scene: Scene) -> Examined:
     about = ("clocks", "Processor clocks")
     if seen.value is None:
         return unread(*about, seen.why)
-    permitted, can = seen.value["permitted_max_khz"], seen.value["hardware_max_khz"]
     if seen.value["boost"] is False:
-        return spoils(
+        return noted(
             *about,
             seen.value,
-            "Boost is off: the processor never clocks above its nominal clock.",
-            _boost_fix(scene),
+            "Boost is off: the processor never clocks above its nominal clock. Each record "
+            "says so.",
+            f"Where that is not meant: {_boost_fix(scene)}",
         )
-    if permitted is None or can is None:
+    domains = _domains(scene.host)
+    if not domains:
         return unread(*about, "the system does not say which clocks are permitted")
-    if permitted["max"] < can["max"] or permitted["min"] < can["min"]:
-        return spoils(
-            *about,
-            seen.value,
-            f"Clocks are held to {permitted['max'] / 1e6:.2f} GHz where the processor has "
-            f"{can['max'] / 1e6:.2f} GHz.",
-            f"`sudo cpupower frequency-set --max {can['max']}kHz`, or remove what sets the limit "
-            "(thermald, TLP, the firmware).",
-        )
-    return good(*about, seen.value, f"Up to {can['max'] / 1e6:.2f} GHz are permitted.")
+    most = max(domain.hardware_khz for domain in domains)
+    held = [
+        domain
+        for domain in domains
+        if domain.permitted_khz < (1 - scene.policy.diagnose.notable) * domain.hardware_khz
+    ]
+    if not held:
+        return good(*about, seen.value, f"Up to {most / 1e6:.2f} GHz are permitted.")
+    lowest = min(held, key=lambda domain: domain.permitted_khz / domain.hardware_khz)
+    return noted(
+        *about,
+        {**seen.value, "held": [asdict(domain) for domain in held]},
+        f"{len(held)} of {len(domains)} clock domains of the processor are held below what they "
+        f"have, the most {lowest.name} ({lowest.permitted_khz / 1e6:.2f} of "
+        f"{lowest.hardware_khz / 1e6:.2f} GHz). Each record says so.",
+        f"Where that is not meant: `sudo cpupower frequency-set --max {most}kHz`, or remove what "
+        "sets the limit (thermald, TLP, the firmware).",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Domain:
+    """A clock domain: cores that clock together, and their highest clocks in kHz."""
+
+    name: str
+    permitted_khz: int
+    hardware_khz: int
+
+
+def _domains(host: Host) -> list[Domain]:
+    """Return the domains that tell both clocks; a core's own highest clock need not be that of
+    the processor, which has slower cores besides."""
+    found = []
+    for folder in host.listing(_CPUFREQ, "policy[0-9]*") if host.system == "linux" else ():
+        permitted = host.number(f"{folder}/scaling_max_freq")
+        hardware = host.number(f"{folder}/cpuinfo_max_freq")
+        if permitted is not None and hardware is not None:
+            found.append(Domain(folder.rpartition("/")[2], permitted, hardware))
+    return found
 
 
 def clock_source(scene: Scene) -> Examined:
@@ -112,9 +144,8 @@ def _fix(system: str, value: dict[str, Any]) -> str:
     if "powersave" in value["governors"]:
         steps.append("`sudo cpupower frequency-set -g performance`")
     if "power" in value["energy_preferences"]:
-        steps.append(
-            f"`echo balance_performance | sudo tee {_POLICIES}/energy_performance_preference`"
-        )
+        files = f"{_CPUFREQ}/policy*/energy_performance_preference"
+        steps.append(f"`echo balance_performance | sudo tee {files}`")
     return f"{' and '.join(steps)}."
 
 
