@@ -8,10 +8,26 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from npumark.machine.host import THIS, Host, Reading
 from npumark.plain import one_line
+
+_FIXED = (
+    "os",
+    "architecture",
+    "cpu_model",
+    "cpu_vendor",
+    "cpu_family",
+    "cpu_model_number",
+    "cpu_stepping",
+    "board_vendor",
+    "board_product",
+    "virtualisation",
+)
+"""The facts of a computer that stay while it is the same one. The others may change on it: the
+system's and the firmware's versions, microcode and what it unlocks, memory, boot, container."""
 
 _ISA = {
     "avx", "avx2", "avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_vnni", "avx512_bf16",
@@ -253,6 +269,15 @@ def _virtualisation(host: Host) -> Reading:
             return answer
         return Reading("hypervisor (kernel)" if answer.value == "1" else "none seen")
     return Reading(None, "not read on Windows")
+
+
+def other_machine(there: Mapping[str, Any], here: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what shows that a record was made on another computer. A fact that either cannot tell
+    shows nothing; nor can two computers of the same make be told apart."""
+    for name in _FIXED:
+        before, now = there.get(name), here.get(name)
+        if before is not None and now is not None and before != now:
+            yield f"its {name.replace('_', ' ')} is {before}, and here it is {now}"
 
 
 def _container(host: Host) -> Reading:

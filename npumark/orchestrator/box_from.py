@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from npumark.errors import IntegrityError, UsageError
+from npumark.machine.identity import other_machine
 from npumark.orchestrator.box_choice import RoleChoice
 from npumark.orchestrator.plan import entry_of
 from npumark.orchestrator.request import RunRequest
@@ -24,21 +25,6 @@ from npumark.score.planned import Planned
 from npumark.score.recompute import recompute
 
 _SHOWN = 6
-
-_FIXED = (
-    "os",
-    "architecture",
-    "cpu_model",
-    "cpu_vendor",
-    "cpu_family",
-    "cpu_model_number",
-    "cpu_stepping",
-    "board_vendor",
-    "board_product",
-    "virtualisation",
-)
-"""The facts of a computer that stay while it is the same one. The others may change on it: the
-system's and the firmware's versions, microcode and what it unlocks, memory, boot, container."""
 
 
 def verified(path: Path, manifest: Manifest, policy: Policy) -> Record:
@@ -84,7 +70,7 @@ def solo_peaks(
             f"{source.run_id} is of a quick run, whose peaks are of short loops",
             "Name a record of a whole run, or add --quick.",
         )
-    if moved := list(_other_machine(source.machine, machine)):
+    if moved := list(other_machine(source.machine, machine)):
         raise UsageError(
             f"{source.run_id} is of another computer: {'; '.join(moved)}",
             "Without --from the peaks are measured first.",
@@ -189,15 +175,6 @@ def _engine(solo: BoxSolo, source: Payload, survey: Survey) -> Iterator[str]:
     before = next(e.version for e in source.engines if e.id == solo.engine)
     if before != found.version:
         yield f"{solo.engine} is version {found.version} here and {before} there"
-
-
-def _other_machine(there: Mapping[str, Any], here: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what shows that a record was made on another computer. A fact that either cannot tell
-    shows nothing; nor can two computers of the same make be told apart."""
-    for name in _FIXED:
-        before, now = there.get(name), here.get(name)
-        if before is not None and now is not None and before != now:
-            yield f"its {name.replace('_', ' ')} is {before}, and here it is {now}"
 
 
 def _changed(solo: BoxSolo, source: Payload, survey: Survey) -> Iterator[str]:

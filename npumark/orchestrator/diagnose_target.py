@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from pydantic import ValidationError
@@ -20,6 +20,7 @@ from npumark.orchestrator.diagnose_targets import Earlier, Pair
 from npumark.orchestrator.events import Event, Stage
 from npumark.orchestrator.redaction import redact, redact_all, replacements
 from npumark.orchestrator.survey import Survey
+from npumark.policy import DiagnoseRules, Policy
 from npumark.record.canonical import canonical_bytes
 from npumark.record.model import LatencyFields, Processor
 from npumark.score.attempt import judge_attempt
@@ -68,7 +69,7 @@ class TargetRun:
         baseline = self._attempt(self.planned)
         if baseline is None:
             return
-        target = self._target(self.planned)
+        target = probe_target(self.pair, self.planned.variant, self.survey, self.cores)
         for probe in self.probes:
             self._probe(probe, target, self.planned, baseline)
             self.saved()
@@ -180,8 +181,7 @@ class TargetRun:
         for i, step in enumerate(steps):
             carry_out(i, step)
         if any(s.status == "ok" and s.step.kind != "load_times" for s in seen.values()):
-            options = {"seconds": rules.level_s}
-            carry_out(len(steps), Step(AGAIN, "single", options, seconds=rules.level_s))
+            carry_out(len(steps), _again(rules))
         known = replacements()
         finding = find(probe, target, single, seen, rules)
         try:
@@ -189,24 +189,47 @@ class TargetRun:
             said = ProbeFinding(**redact_all(said.model_dump(), known))
             canonical_bytes(said.model_dump())
         except (ValidationError, IntegrityError) as fault:
-            said = told(probe, failed(f"what it found cannot be kept: {fault}"[:300]), kept)
+            said = told(probe, failed(redact(f"what it found cannot be kept: {fault}"[:300])), kept)
         self.findings.append(said)
 
-    def _target(self, planned: Planned) -> ProbeTarget:
-        info = self.survey.engine(planned.engine).info
-        return ProbeTarget(
-            engine=planned.engine,
-            runtime=info.runtime,
-            role=self._processor().role,
-            workload=planned.workload,
-            variant=planned.variant,
-            compiles=bool(info.options.get("cache")),
-            cores=self.cores,
-        )
-
     def _processor(self) -> Processor:
-        owner = self.survey.owner[self.pair[0]]
-        return next(p for p in self.survey.processors if p.id == owner)
+        return _processor(self.survey, self.pair[0])
+
+
+def probe_target(pair: Pair, variant: str, survey: Survey, cores: int) -> ProbeTarget:
+    """Return what probes are told of an engine and a network."""
+    info = survey.engine(pair[0]).info
+    return ProbeTarget(
+        engine=info.id,
+        runtime=info.runtime,
+        role=_processor(survey, pair[0]).role,
+        workload=pair[1],
+        variant=variant,
+        compiles=bool(info.options.get("cache")),
+        cores=cores,
+    )
+
+
+def timed_s(probes: Sequence[Probe], target: ProbeTarget, policy: Policy) -> float:
+    """Return how many seconds the loops of a target take: the single attempt's and those of every
+    step."""
+    rules = policy.diagnose
+    seconds = rules.loop_s
+    for probe in probes:
+        steps = probe.steps(target, rules)
+        seconds += sum(step.seconds for step in steps)
+        if any(step.kind != "load_times" for step in steps):
+            seconds += _again(rules).seconds
+    return seconds
+
+
+def _again(rules: DiagnoseRules) -> Step:
+    return Step(AGAIN, "single", {"seconds": rules.level_s}, seconds=rules.level_s)
+
+
+def _processor(survey: Survey, engine: str) -> Processor:
+    owner = survey.owner[engine]
+    return next(p for p in survey.processors if p.id == owner)
 
 
 _NO_BENCHMARK = "no earlier benchmark of this pack has it with this version of the engine"

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from npumark.errors import NothingToMeasure, NpumarkError
+from npumark.machine.identity import other_machine
 from npumark.orchestrator.diagnose_request import DiagnoseRequest
 from npumark.orchestrator.lists import load_known_crashes, load_ladder
 from npumark.orchestrator.plan import Host, make_plan
@@ -80,10 +82,12 @@ def earlier_choices(
     asked: Asked,
     engines: Mapping[str, EngineInfo],
     manifest: Manifest,
+    machine: Mapping[str, Any],
     benchmarks: Iterable[Payload],
 ) -> dict[Pair, Earlier]:
     """Return the fastest counting entry of each pair by the newest of ``benchmarks`` (the newest
-    first) that has one, with the same pack and with the engine's present version.
+    first) that has one, with the same pack, on this computer (``machine``, see machine.identity)
+    and with the engine's present version: a home may be shared among computers.
 
     Runs of virtual engines tell of virtual engines alone.
     """
@@ -91,6 +95,8 @@ def earlier_choices(
     found: dict[Pair, Earlier] = {}
     for payload in benchmarks:
         if payload.suite.manifest_sha256 != manifest.sha256:
+            continue
+        if any(other_machine(payload.machine, machine)):
             continue
         then = {e.id: e for e in payload.engines}
         for pair in asked.pairs:

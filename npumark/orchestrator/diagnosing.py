@@ -25,6 +25,7 @@ from npumark.errors import (
     Interrupted,
     NothingToMeasure,
     SetupError,
+    UsageError,
 )
 from npumark.machine import cpu_limits, sensors
 from npumark.orchestrator import compiled, surroundings
@@ -34,7 +35,7 @@ from npumark.orchestrator.clock import RunClock
 from npumark.orchestrator.compiled import CompiledModels
 from npumark.orchestrator.diagnose_request import DiagnoseRequest, asked_probes
 from npumark.orchestrator.diagnose_steps import Steps
-from npumark.orchestrator.diagnose_target import TargetRun
+from npumark.orchestrator.diagnose_target import TargetRun, probe_target, timed_s
 from npumark.orchestrator.diagnose_targets import (
     Asked,
     Earlier,
@@ -91,7 +92,7 @@ def execute(
     """
     rules = policy or load_policy()
     if request.sustained_s is not None:
-        rules = replace(rules, diagnose=replace(rules.diagnose, sustained_s=request.sustained_s))
+        rules = _sustained_for(request.sustained_s, rules)
     probes = asked_probes(request)
     if request.out is not None:
         check_output(request.out, force=request.force)
@@ -104,6 +105,18 @@ def execute(
             return run.measure()
     except KeyboardInterrupt:
         raise Interrupted("stopped before anything was measured") from None
+
+
+def _sustained_for(seconds: float, policy: Policy) -> Policy:
+    """Return the policy with sustained load of so long. Raises UsageError where that gives no
+    pace to compare with the first."""
+    least = 2 * policy.diagnose.pace_window_s
+    if seconds < least:
+        raise UsageError(
+            f"sustained load for {seconds:g} s has no two windows to compare",
+            f"Ask for {least:g} s or more: --sustained-s {least:g}.",
+        )
+    return replace(policy, diagnose=replace(policy.diagnose, sustained_s=seconds))
 
 
 def exit_code(payload: Diagnostics) -> int:
@@ -145,7 +158,8 @@ def _prepare(
     for sentence in told_left_out(gone):
         tell(Note(sentence))
     infos = {e: survey.engine(e).info for e, _ in asked.pairs}
-    earlier = earlier_choices(asked, infos, manifest, saved_benchmarks())
+    machine = machine_facts()
+    earlier = earlier_choices(asked, infos, manifest, machine, saved_benchmarks())
     plan = tuple(
         planned
         for pair in asked.pairs
@@ -160,7 +174,6 @@ def _prepare(
     interrupts.check()
     created = datetime.now(UTC)
     run_id = f"{created:%Y%m%dT%H%M%SZ}-{secrets.token_hex(3)}"
-    machine = machine_facts()
     jobs = JobMaker(
         manifest=manifest,
         policy=policy,
@@ -195,6 +208,7 @@ def _prepare(
         ),
         interrupts=interrupts,
         tell=tell,
+        cores=cpu_limits.limits().usable,
     )
 
 
@@ -226,6 +240,7 @@ class _Run:
     steps: Steps
     interrupts: Interrupts
     tell: Teller
+    cores: int
     targets: list[TargetRun] = field(default_factory=list)
 
     @property
@@ -238,6 +253,7 @@ class _Run:
         Signals are deferred throughout: they are looked for wherever a worker is waited for.
         """
         self._say_what_is_unknown()
+        self._say_how_long()
         interrupted = False
         with self.interrupts.deferred():
             try:
@@ -258,6 +274,20 @@ class _Run:
         code = Interrupted.exit_code if interrupted else exit_code(document.payload)
         return Outcome(document, self.path, code)
 
+    def _say_how_long(self) -> None:
+        """Tell what the loops alone take, before the first begins."""
+        seconds = sum(
+            timed_s(self.probes, probe_target(pair, "", self.survey, self.cores), self.policy)
+            for pair in self.asked.pairs
+        )
+        told = f"{seconds / 60:.0f} min" if seconds >= 60 else f"{seconds:.0f} s"
+        self.tell(
+            Note(
+                f"the loops of these probes take {told}; starting workers, loading, warming up and "
+                "checking answers come on top and can take longer than those"
+            )
+        )
+
     def _target(self, pair: Pair) -> None:
         target = TargetRun(
             pair=pair,
@@ -266,7 +296,7 @@ class _Run:
             probes=self.probes,
             survey=self.survey,
             steps=self.steps,
-            cores=cpu_limits.limits().usable,
+            cores=self.cores,
             clock=RunClock.start(),
             tell=self.tell,
             saved=lambda: self._save(complete=False),

@@ -62,5 +62,6 @@ def _load(stage: Stage, request: LoadRequest) -> Probed:
             "first_call_ns": first_call_ns,
             "cache": None if use is None else use.state,
             "cache_why": None if use is None else use.why,
+            "compile_ns": None if use is None else use.compile_ns,
         },
     )
