@@ -59,7 +59,7 @@ def diagnose(
             "--sustained-s",
             metavar="SECONDS",
             min=1.0,
-            help="Keep up sustained load for so long.",
+            help="Keep up sustained load for so long: two windows of the pace at the least (20 s).",
         ),
     ] = None,
     out: Annotated[
@@ -146,7 +146,7 @@ def _diagnose(request: DiagnoseRequest, *, as_json: bool) -> int:
     from npumark.orchestrator.diagnosing import execute
     from npumark.report.live import LiveView
 
-    with LiveView(sys.stderr, quick=True) as view:
+    with LiveView(sys.stderr, attempts=False) as view:
         outcome = execute(request, view)
     document, path = outcome.document, request.out or outcome.path
     try:

@@ -39,7 +39,7 @@ class _Console(Console):
 class LiveView:
     """A listener to a run's events; use it as a context manager, so that the terminal is left
     as it was found whatever happens. ``quick``: each entry has exactly one attempt, so that the
-    number of those left is no lower bound."""
+    number of those left is no lower bound. ``attempts``: there are attempts to count at all."""
 
     def __init__(
         self,
@@ -47,6 +47,7 @@ class LiveView:
         page: Page | None = None,
         *,
         quick: bool = False,
+        attempts: bool = True,
         clock_ns: Callable[[], int] = time.monotonic_ns,
         wall: Callable[[], datetime] = datetime.now,
     ) -> None:
@@ -54,6 +55,7 @@ class LiveView:
         self._clock_ns = clock_ns
         self._wall = wall
         self._progress = Progress(exact=quick)
+        self._counts = attempts
         self._lock = threading.Lock()
         self._waiting = threading.Event()
         self._closing = threading.Event()
@@ -147,7 +149,7 @@ class LiveView:
     def _status(self) -> list[Text]:
         """Return the lines below the log, each within the page's width."""
         progress = self._progress
-        lines = [self._header()]
+        lines = [self._header()] if self._counts else []
         if progress.now is not None:
             lines.append(self._fitted("now   ", self._running(progress.now)))
         elif progress.box is not None:
