@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from npumark.errors import IntegrityError, UsageError
 from npumark.record.canonical import payload_sha256, strict_loads
+from npumark.record.form import misfit
 from npumark.record.model import (
     MAX_RECORD_BYTES,
     Count,
@@ -213,12 +214,7 @@ def decode(raw: bytes, *, what: str = "the document") -> Document:
     try:
         found = Document.model_validate(value, strict=True)
     except ValidationError as fault:
-        first = fault.errors(include_url=False, include_input=False)[0]
-        place = ".".join(map(str, first["loc"]))
-        raise IntegrityError(
-            f"{what} does not follow {SCHEMA}: {place}: {first['msg']}",
-            "It was damaged or edited after it was written; use another copy.",
-        ) from None
+        raise misfit(what, SCHEMA, fault, value) from None
     if payload_sha256(payload) != found.payload_sha256:
         raise IntegrityError(
             f"{what} was changed after it was written: its digest is not that of its payload",

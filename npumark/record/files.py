@@ -15,6 +15,7 @@ from pydantic import ValidationError
 from npumark.errors import IntegrityError, SetupError, UsageError
 from npumark.paths import unwritable
 from npumark.record.canonical import payload_sha256, strict_loads
+from npumark.record.form import misfit
 from npumark.record.model import MAX_RECORD_BYTES, SCHEMA, Payload, Record
 
 _OTHER_TEXT = re.compile(rb"\s*[!-Z\\^-z|}~]")
@@ -104,7 +105,8 @@ def read_record(source: Path | bytes, *, edited_too: bool = False) -> Record:
 
     Raises UsageError where there is no such file, and IntegrityError, in one sentence that
     names the field, where it is not strict JSON, not a record of this version, or where its
-    payload is not the one its digest was made from.
+    payload is not the one its digest was made from. A record of another form whose digest holds
+    is said to come from another version of npumark, not to be damaged.
     """
     if isinstance(source, bytes):
         return _decode(source, "the record", edited_too=edited_too)
@@ -140,12 +142,7 @@ def _decode(raw: bytes, what: str, *, edited_too: bool) -> Record:
     try:
         record = Record.model_validate(document, strict=True)
     except ValidationError as fault:
-        first = fault.errors(include_url=False, include_input=False)[0]
-        place = _place(first["loc"])
-        raise IntegrityError(
-            f"{what} does not follow {SCHEMA}: {place}: {first['msg']}",
-            hint="It was damaged or edited after it was written; use another copy.",
-        ) from None
+        raise misfit(what, SCHEMA, fault, document) from None
     digest = payload_sha256(document["payload"])
     if digest != record.payload_sha256 and not edited_too:
         raise IntegrityError(
@@ -154,14 +151,6 @@ def _decode(raw: bytes, what: str, *, edited_too: bool) -> Record:
             hint="Use an unedited copy; the run's own folder keeps one.",
         )
     return record
-
-
-def _place(location: tuple[int | str, ...]) -> str:
-    """Return a field's path as people write it: ``payload.entries[3].status``."""
-    text = ""
-    for part in location:
-        text += f"[{part}]" if isinstance(part, int) else f".{part}"
-    return text.lstrip(".") or "the document"
 
 
 def _check_target(path: Path, *, force: bool) -> None:

@@ -102,10 +102,16 @@ def list_runs(root: Path | None = None) -> list[Row]:
 
 def latest(root: Path | None = None) -> RunFolder:
     """Return the newest run whose record can be read. Raises UsageError where there is none."""
-    for row in list_runs(root):
+    rows = list_runs(root)
+    for row in rows:
         if row.state in ("complete", "partial"):
             return row.folder
-    raise UsageError("no run is saved yet", "`npumark run` makes one.")
+    if not rows:
+        raise UsageError("no run is saved yet", "`npumark run` makes one.")
+    raise UsageError(
+        "no saved run has a record that this npumark can read",
+        "`npumark history` says why of each; `npumark run` makes a new one.",
+    )
 
 
 def find(name: str, root: Path | None = None) -> RunFolder:

@@ -30,6 +30,7 @@ from npumark.diagnose.probe import Finding, Probe, Ratio, Samples, Seen, Step, T
 from npumark.diagnose.reading import differences, find, from_first_call, seen_of, target_of, told
 from npumark.errors import IntegrityError, UsageError
 from npumark.policy import DiagnoseRules, load_policy
+from npumark.record.canonical import payload_sha256
 from npumark.record.model import Environment, Suite, Tool
 
 RULES = load_policy().diagnose
@@ -217,6 +218,16 @@ def test_an_unknown_field_is_refused(payload: Diagnostics) -> None:
     doc = json.loads(encode(seal(payload)))
     doc["payload"]["comparable_too"] = True
     with pytest.raises(IntegrityError, match="comparable_too"):
+        decode(json.dumps(doc).encode())
+
+
+def test_a_whole_document_of_another_form_is_not_called_damaged(payload: Diagnostics) -> None:
+    doc = json.loads(encode(seal(payload)))
+    del doc["payload"]["deep"]
+    with pytest.raises(IntegrityError, match="does not follow npumark-diagnostics/1: payload.deep"):
+        decode(json.dumps(doc).encode())
+    doc["payload_sha256"] = payload_sha256(doc["payload"])
+    with pytest.raises(IntegrityError, match="was written by another .*: payload.deep"):
         decode(json.dumps(doc).encode())
 
 

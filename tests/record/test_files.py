@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 
+import npumark
 from npumark.errors import IntegrityError, NpumarkError, SetupError, UsageError
 from npumark.record import files
+from npumark.record.canonical import payload_sha256
 from npumark.record.model import MAX_RECORD_BYTES, Record
 
 BAD = Path(__file__).resolve().parent.parent / "records" / "bad"
@@ -45,6 +47,43 @@ def test_a_record_survives_the_disk(record: Record, tmp_path: Path) -> None:
     # The layout is free: the digest is over the canonical bytes.
     document = json.loads(path.read_bytes())
     assert files.read_record(json.dumps(document, sort_keys=True).encode()) == record
+
+
+@pytest.mark.parametrize(
+    ("version", "maker"),
+    [
+        ("0.0.9", "another version of npumark (0.0.9)"),
+        (npumark.__version__, f"another build of npumark {npumark.__version__}"),
+        ("\x1b[31m0\n1", "another version of npumark,"),
+        (7, "another version of npumark,"),
+    ],
+)
+def test_a_whole_record_of_another_form_is_not_called_damaged(
+    document: dict[str, Any], version: object, maker: str
+) -> None:
+    payload = document["payload"]
+    del payload["plan"]["box"], payload["box_why"]
+    payload["tool"]["version"] = version
+    document["payload_sha256"] = payload_sha256(payload)
+    with pytest.raises(IntegrityError) as told:
+        files.read_record(json.dumps(document).encode())
+    said = f"{told.value.message} {told.value.hint}"
+    assert f"was written by {maker}" in said
+    assert "payload." in said
+    assert "damaged" not in said
+    assert "edited" not in said
+    assert said.isprintable()
+    # The negative control: one edited value, and it is not as it was written.
+    payload["finished"] = "never"
+    with pytest.raises(IntegrityError, match=r"does not follow npumark-record/1") as told:
+        files.read_record(json.dumps(document).encode())
+    assert "damaged or edited" in str(told.value.hint)
+
+
+def test_what_the_digest_does_not_cover_is_no_other_version(document: dict[str, Any]) -> None:
+    document["signatures"] = 3
+    with pytest.raises(IntegrityError, match="does not follow npumark-record/1: signatures"):
+        files.read_record(json.dumps(document).encode())
 
 
 def test_sealing_gives_the_digest_that_reading_expects(record: Record) -> None:

@@ -67,6 +67,13 @@ def test_the_latest_is_the_newest_readable_run(root: Path) -> None:
         history.latest(root / "nowhere")
 
 
+def test_saved_runs_that_cannot_be_read_are_not_said_to_be_none(root: Path) -> None:
+    for row in history.list_runs(root):
+        row.folder.record.write_bytes(b"")
+    with pytest.raises(UsageError, match="no saved run has a record that this npumark can read"):
+        history.latest(root)
+
+
 def test_a_run_is_found_by_the_start_of_its_id(root: Path) -> None:
     assert history.find("s", root).run_id == "s-gamma"
     assert history.find("r-alpha", root).run_id == "r-alpha"
