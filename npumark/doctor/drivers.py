@@ -49,6 +49,9 @@ def _driver(scene: Scene, card: Card, number: int, made: frozenset[str]) -> Exam
         if row.is_used(made):
             return spoils(*about, value, f"{told} ({row.source}).", row.update)
         return noted(
-            *about, value, f"{told} ({row.source}). It is not installed here: no fault so far."
+            *about,
+            value,
+            f"{told} ({row.source}). No environment that needs it is installed here, so this is "
+            "no fault so far.",
         )
     return good(*about, value, f"{card.driver} is new enough for {read[0][0].needed_by}.")

@@ -112,11 +112,11 @@ def thermal(scene: Scene) -> Examined:
     told = [card for card in cards if card["reasons"] is not None]
     if seen.value is None and not told:
         return unread(*about, "; ".join(filter(None, (seen.why, unasked))))
-    asked = [] if seen.value is None else [f"the machine's thermal zones{_hottest(seen.value)}"]
+    asked = [] if seen.value is None else [f"the machine{_hottest(seen.value)}"]
     if told:
         asked.append(f"{len(told)} of {len(cards)} graphics cards{_hottest_card(told)}")
     lacks = "" if unasked is None else f" NVIDIA's cards were not asked: {unasked}."
-    return good(*about, value, f"Heat slows nothing by what {' and '.join(asked)} tell.{lacks}")
+    return good(*about, value, f"Heat slows nothing of what was asked: {', '.join(asked)}.{lacks}")
 
 
 def throttling(scene: Scene) -> Examined:
@@ -126,7 +126,7 @@ def throttling(scene: Scene) -> Examined:
     if seen.value is None:
         return unread(*about, seen.why)
     moved = {name: count for name, count in seen.value["in_window"].items() if count}
-    before = {name: count for name, count in seen.value["before"].items() if count}
+    before = _so_far({name: count or 0 for name, count in seen.value["before"].items()})
     if any(name.startswith("thermal") for name in moved):
         return spoils(
             *about,
@@ -142,8 +142,7 @@ def throttling(scene: Scene) -> Examined:
             "Raise the quota, or stop what shares it (see the CPU quota).",
         )
     if before:
-        told = ", ".join(f"{name} {count}" for name, count in before.items())
-        return noted(*about, seen.value, f"Not now, but before: {told}.")
+        return noted(*about, seen.value, f"Not now, but before: {' and '.join(before)}.")
     return good(*about, seen.value, "Nothing here has been throttled.")
 
 
@@ -168,6 +167,18 @@ def steal(scene: Scene) -> Examined:
     if kind != "none seen":
         return noted(*about, value, f"A hypervisor is below ({kind}): what it does is not seen.")
     return good(*about, value, "No hypervisor is seen.")
+
+
+def _so_far(counts: dict[str, int]) -> list[str]:
+    """Return in words what the counters of throttling (see cpu_limits) have counted."""
+    told = []
+    hot = max(counts.get("thermal_core", 0), counts.get("thermal_package", 0))
+    if hot:
+        told.append(f"the processor lowered its clock for heat (counted {hot} times)")
+    stops, stopped_us = counts.get("nr_throttled", 0), counts.get("throttled_usec", 0)
+    if stops or stopped_us:
+        told.append(f"a CPU quota stopped processes for {stopped_us / 1e6:.3g} s")
+    return told
 
 
 def _is_heat(reason: str) -> bool:

@@ -10,6 +10,7 @@ import pytest
 
 from npumark.cli.app import main
 from npumark.machine import host as hosts
+from tests.doctor.healthy import MACHINES
 from tests.machine.conftest import Fake
 
 
@@ -40,6 +41,20 @@ def test_a_fake_battery_is_found_and_the_status_is_1(
 def test_nothing_found_ends_with_0(root: Fake, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["doctor", "--machine-root", str(root.root)]) == 0
     assert "Nothing that would spoil a measurement was found." in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", MACHINES)
+def test_a_healthy_machine_ends_with_0(
+    name: str, root: Fake, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    machine = MACHINES[name][0](root.root / name)
+    monkeypatch.setattr(hosts, "THIS", replace(machine, root=Path("/")))
+    status = main(["doctor", "--machine-root", str(machine.root)])
+    told = capsys.readouterr().out
+    assert (status, told.partition("\n")[0]) == (
+        0,
+        "Nothing that would spoil a measurement was found.",
+    )
 
 
 def test_json_is_one_document(root: Fake, capsys: pytest.CaptureFixture[str]) -> None:

@@ -298,10 +298,14 @@ def test_a_quota_of_the_first_version_names_its_own_file(clinic: Any) -> None:
 
 def test_a_quota_that_stops_processes_now_is_found(clinic: Any) -> None:
     clinic.fake.tree({"/proc/self/cgroup": GROUPS, "/proc/self/mountinfo": MOUNT})
-    clinic.fake.write(f"{GROUP}/cpu.stat", "nr_throttled 3\nthrottled_usec 10")
-    assert clinic.seen()["throttling"].state == "note"
+    clinic.fake.write(f"{GROUP}/cpu.stat", "nr_throttled 3\nthrottled_usec 2500000")
+    seen = clinic.seen()["throttling"]
+    assert (seen.state, seen.sentence) == (
+        "note",
+        "Not now, but before: a CPU quota stopped processes for 2.5 s.",
+    )
     clinic.fake.on_sleep = lambda _: clinic.fake.write(
-        f"{GROUP}/cpu.stat", "nr_throttled 5\nthrottled_usec 90"
+        f"{GROUP}/cpu.stat", "nr_throttled 5\nthrottled_usec 2600000"
     )
     assert clinic.seen()["throttling"].state == "problem"
 
