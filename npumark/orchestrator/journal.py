@@ -15,8 +15,10 @@ from typing import Any, Self
 
 from pydantic import ValidationError
 
+import npumark
 from npumark import paths
 from npumark.errors import IntegrityError
+from npumark.record.form import another
 
 SCHEMA = "npumark-journal/1"
 
@@ -82,7 +84,8 @@ def read_journal(path: Path) -> tuple[Line, ...]:
     """Return the lines of a journal; a torn line is left out.
 
     Only a line that a kill cut short can be torn: the last one, or one before a ``resumed``.
-    Raises IntegrityError where the journal has no readable header or another line is broken.
+    Raises IntegrityError where the journal has no readable header or one of another version, or
+    another line is broken.
     """
     try:
         raw = path.read_bytes()
@@ -100,8 +103,10 @@ def read_journal(path: Path) -> tuple[Line, ...]:
         following = next((later for _, later in parsed[place:] if later is not None), None)
         if following is not None and following.kind != "resumed":
             raise broken(path, f"line {number} is not readable")
-    if not lines or lines[0].kind != "header" or lines[0].body.get("schema") != SCHEMA:
-        raise broken(path, "it does not start with a header of this version")
+    if not lines or lines[0].kind != "header":
+        raise broken(path, "it does not start with a header")
+    if (schema := lines[0].body.get("schema")) != SCHEMA:
+        raise misfit(path, f"line 1 has the schema {json.dumps(schema)[:60]}", lines[0].body)
     return tuple(lines)
 
 
@@ -139,7 +144,7 @@ def replay(lines: tuple[Line, ...], path: Path | None = None) -> Replay:
         try:
             _take(state, line)
         except _ODD as fault:
-            raise broken(path, f"line {line.number} {lack(fault)}") from fault
+            raise misfit(path, f"line {line.number} {lack(fault)}", state.header) from fault
     return state
 
 
@@ -216,7 +221,27 @@ def _parse(raw: bytes, number: int) -> Line | None:
 
 
 def broken(path: Path | None, why: str) -> IntegrityError:
-    name = "the journal" if path is None else f"the journal {path}"
     return IntegrityError(
-        f"{name} is damaged: {why}", "This run cannot be resumed; start a new one."
+        f"{_named(path)} is damaged: {why}", "This run cannot be resumed; start a new one."
     )
+
+
+def misfit(path: Path | None, why: str, header: dict[str, Any]) -> IntegrityError:
+    """Return the refusal of a journal with a whole line that is not of this version's form.
+
+    A journal has no digest: unless its header names another version, nothing tells the form of
+    another build from damage.
+    """
+    state = header.get("state")
+    version = state.get("npumark") if isinstance(state, dict) else None
+    wrote = "is damaged, or another npumark wrote it"
+    if version not in (None, npumark.__version__):
+        wrote = f"was written by {another(version)}"
+    return IntegrityError(
+        f"{_named(path)} {wrote}: {why}",
+        "Resume the run with the npumark that began it, or start a new one.",
+    )
+
+
+def _named(path: Path | None) -> str:
+    return "the journal" if path is None else f"the journal {path}"

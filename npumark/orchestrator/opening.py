@@ -26,6 +26,7 @@ from npumark.orchestrator.journal import (
     broken,
     entry_key,
     lack,
+    misfit,
     read_journal,
     replay,
 )
@@ -191,7 +192,7 @@ def _check_header(folder: RunFolder, told: Replay) -> None:
             raise ValueError("threads is not a count")
         _check_stamps(header)
     except _ODD as fault:
-        raise broken(folder.journal, f"line 1 {lack(fault)}") from fault
+        raise misfit(folder.journal, f"line 1 {lack(fault)}", header) from fault
     try:
         for part in told.resumed:
             ResumeEvent(at_ns=part["at_ns"], changed=part["changed"])
@@ -206,7 +207,8 @@ def _check_header(folder: RunFolder, told: Replay) -> None:
         if (flown := told.box_in_flight) is not None:
             killed_box_attempt(flown["role"], flown["n"], flown["started_ns"], 0.0)
     except _ODD as fault:
-        raise broken(folder.journal, f"a line after the first {lack(fault)}") from fault
+        why = f"a line after the first {lack(fault)}"
+        raise misfit(folder.journal, why, header) from fault
     for key, attempts in told.attempts.items():
         for number, attempt in zip(told.numbers[key], attempts, strict=True):
             if key not in plan:
@@ -214,7 +216,7 @@ def _check_header(folder: RunFolder, told: Replay) -> None:
             try:
                 Attempt.model_validate(attempt)
             except _ODD as fault:
-                raise broken(folder.journal, f"line {number} {lack(fault)}") from fault
+                raise misfit(folder.journal, f"line {number} {lack(fault)}", header) from fault
     if told.in_flight is not None and entry_key(told.in_flight) not in plan:
         raise broken(folder.journal, "its last attempt is of no entry of the plan")
 

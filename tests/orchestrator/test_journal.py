@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import npumark
 from npumark.errors import IntegrityError, SetupError
 from npumark.orchestrator import journal as module
 from npumark.orchestrator.journal import SCHEMA, Journal, Replay, read_journal, replay
@@ -90,7 +91,7 @@ def test_two_kills_in_a_row_are_survived(tmp_path: Path) -> None:
     [
         lambda raw: raw[:0],
         lambda raw: raw[10:],
-        lambda raw: raw.replace(SCHEMA.encode(), b"npumark-journal/9"),
+        lambda raw: raw.replace(b'{"kind":"header"', b'{"kind":"fact"'),
         lambda raw: raw.replace(b'{"kind":"fact"', b'{"kind:"fact"'),
         lambda raw: raw.replace(b'{"kind":"starting"', b"[" * 100000, 1),
     ],
@@ -153,6 +154,30 @@ def test_a_line_that_lacks_what_it_must_have_is_named(tmp_path: Path, line: obje
     write(path)
     with path.open("a") as file:
         file.write(json.dumps(line) + "\n")
-    with pytest.raises(IntegrityError, match=r"j is damaged: line 8 ") as told:
+    with pytest.raises(IntegrityError, match=r"j is damaged, or another .* it: line 8 ") as told:
         replay(read_journal(path), path)
     assert "\n" not in told.value.message
+
+
+def test_a_journal_of_another_version_is_not_called_damaged(tmp_path: Path) -> None:
+    path = tmp_path / "j"
+    line = {"kind": "fact", "name": "overhead"}
+    said = []
+    for version in ("0.0.9", npumark.__version__):
+        header = {"kind": "header", "schema": SCHEMA, "state": {"npumark": version}}
+        path.write_text("".join(json.dumps(part) + "\n" for part in (header, line)))
+        with pytest.raises(IntegrityError) as told:
+            replay(read_journal(path), path)
+        assert "with the npumark that began it" in str(told.value.hint)
+        said.append(told.value.message)
+    assert "j was written by another version of npumark (0.0.9): line 2 lacks" in said[0]
+    # No digest tells another build of this very version from damage.
+    assert "j is damaged, or another npumark wrote it: line 2 lacks" in said[1]
+
+
+def test_a_journal_of_another_schema_names_both(tmp_path: Path) -> None:
+    path = tmp_path / "j"
+    write(path)
+    path.write_bytes(path.read_bytes().replace(SCHEMA.encode(), b"npumark-journal/9"))
+    with pytest.raises(IntegrityError, match='line 1 has the schema "npumark-journal/9"'):
+        read_journal(path)

@@ -377,7 +377,7 @@ def test_a_damaged_journal_is_refused_in_one_sentence(
     lines = [json.loads(text) for text in path.read_text().splitlines()]
     _spoilt(lines, kind, **changed)
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    with pytest.raises(IntegrityError, match=r"journal\.jsonl is damaged: line \d") as told:
+    with pytest.raises(IntegrityError, match=r"journal\.jsonl is damaged.*: line \d") as told:
         resume(bench)
     assert "\n" not in told.value.message
     assert len(told.value.message) < 600
