@@ -224,10 +224,10 @@ def test_an_unknown_field_is_refused(payload: Diagnostics) -> None:
 def test_a_whole_document_of_another_form_is_not_called_damaged(payload: Diagnostics) -> None:
     doc = json.loads(encode(seal(payload)))
     del doc["payload"]["deep"]
-    with pytest.raises(IntegrityError, match="does not follow npumark-diagnostics/1: payload.deep"):
+    with pytest.raises(IntegrityError, match=r"does not follow .*: payload\.deep: "):
         decode(json.dumps(doc).encode())
     doc["payload_sha256"] = payload_sha256(doc["payload"])
-    with pytest.raises(IntegrityError, match="was written by another .*: payload.deep"):
+    with pytest.raises(IntegrityError, match=r"was written by another .*: payload\.deep: "):
         decode(json.dumps(doc).encode())
 
 
