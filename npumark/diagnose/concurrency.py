@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from npumark.diagnose.latency import median_ns, p95_ns
+from npumark.diagnose.noise import MOVED, QUIET, Noise, noise
 from npumark.diagnose.probe import (
     Finding,
     Probe,
@@ -58,7 +59,6 @@ def finding(
     target: Target, single: Seen, seen: Mapping[str, Seen], rules: DiagnoseRules
 ) -> Finding:
     """Return the best total rate of several streams against that of one."""
-    del target
     alone = rate(single.samples["calls"])
     rows = [_row("1 stream", 1, alone, alone, single.samples["calls"])]
     levels: dict[StepKind, dict[int, float]] = {}
@@ -77,12 +77,16 @@ def finding(
             levels.setdefault(many, {1: alone})[k] = ips
     if not levels:
         return failed(next((r["why"] for r in rows if r["why"]), "no level was measured"))
-    gains = {many: _gain(many, ips, alone, rules) for many, ips in levels.items()}
+    strays = noise(single, seen, rules)
+    tried = sum(len(ips) - 1 for ips in levels.values())
+    gains = {many: _gain(many, ips, alone, strays, tried) for many, ips in levels.items()}
     ratios = tuple(
         Ratio(f"{g.many}_gain", g.best, f"inferences/s of {_streams(g.many, g.k)} ÷ probe_ips")
         for g in gains.values()
     )
-    said, advice = _words(gains, rules)
+    limits = strays.loss(tried), strays.gain(tried)
+    told = _impossible(target, gains, limits[1]) or _words(gains, strays, limits)
+    said, advice = strays.told(*told)
     shown = tuple(c for c in _COLUMNS if c[0] != "why" or any(row["why"] for row in rows))
     return Finding("ok", None, shown, tuple(rows), "ips", ratios, said, advice)
 
@@ -137,44 +141,94 @@ def _row(streams: str, k: int, ips: float, alone: float, durations: Samples) -> 
 
 @dataclass(frozen=True, slots=True)
 class _Gain:
-    """``k`` is the fewest streams that give as much as any, but for what two loops differ by,
-    ``best`` what they give of the single stream; ``most`` streams are the most that were tried
-    and give ``last``."""
+    """``levels`` maps numbers of streams to their total rates of the single stream's; ``k`` is
+    the fewest that give as much as any, but for what figures stray by, and ``best`` what they
+    give: 1 where no number gives more than one stream."""
 
     many: StepKind
+    levels: Mapping[int, float]
     k: int
     best: float
-    most: int
-    last: float
+
+    @property
+    def top(self) -> int:
+        return max(self.levels, key=lambda k: self.levels[k])
+
+    @property
+    def worst(self) -> int:
+        return min(self.levels, key=lambda k: self.levels[k])
 
 
-def _gain(many: StepKind, ips: Mapping[int, float], alone: float, rules: DiagnoseRules) -> _Gain:
-    top, most = max(ips.values()), max(ips)
-    k = min(k for k in ips if ips[k] * (1 + rules.notable) >= top)
-    return _Gain(many, k, ips[k] / alone, most, ips[most] / alone)
+def _gain(
+    many: StepKind, ips: Mapping[int, float], alone: float, strays: Noise, tried: int
+) -> _Gain:
+    """Return what streams of a kind bring, one of ``tried`` levels of all kinds."""
+    levels = {k: total / alone for k, total in ips.items() if k > 1}
+    k = strays.fewest(levels, tried)
+    return _Gain(many, levels, k, levels.get(k, 1.0))
 
 
-def _words(gains: Mapping[StepKind, _Gain], rules: DiagnoseRules) -> tuple[str, str]:
-    """Return the finding and the advice, a sentence each."""
+def _impossible(
+    target: Target, gains: Mapping[StepKind, _Gain], limit: float
+) -> tuple[str, str] | None:
+    """Return what to say of a gain that a CPU cannot give: more than its streams, or than the
+    CPUs that there are; null where there is none. ``limit`` is what figures may stray by."""
+    if target.role != "CPU":
+        return None
+    for gain in gains.values():
+        for k, ratio in gain.levels.items():
+            if ratio <= min(k, target.cores) * limit:
+                continue
+            most = f"{k} streams" if k <= target.cores else _cpus(target.cores)
+            said = (
+                f"{_streams(gain.many, k)} would give {ratio:.2f} × the single stream, more than "
+                f"{most} can: {MOVED}"
+            )
+            return said, f"Go by none of this: {QUIET}."
+    return None
+
+
+def _words(
+    gains: Mapping[StepKind, _Gain], strays: Noise, limits: tuple[float, float]
+) -> tuple[str, str]:
+    """Return the finding and the advice, a sentence each. ``limits`` are the ratios below which
+    a level is a loss, and above which it is a gain."""
     gain = next(iter(gains.values()))
     processes = gains.get("processes", gain)
     # Threads where they do as well: they share the memory of a process.
-    if processes.best > gain.best * (1 + rules.notable):
+    if processes.best > gain.best * (1 + strays.share):
         gain = processes
     if gain.k == 1:
-        advice = "Keep one session; requests at the same time wait for each other."
-        worst = min(gains.values(), key=lambda g: g.last)
-        if worst.last >= 1 - rules.notable:
-            return "Several streams at once get together what one gets alone.", advice
-        streams = _streams(worst.many, worst.most)
-        return f"{streams} get together {worst.last:.2f} × what one stream gets.", advice
+        return _no_gain(gains, strays, limits)
     said = f"{_streams(gain.many, gain.k)} give {gain.best:.2f} × the single stream"
-    if gain.last < gain.best * (1 - rules.notable):
-        said += f"; {gain.most} give {gain.last:.2f} ×"
-    elif gain.k < gain.most:
+    most = max(gain.levels)
+    if gain.levels[most] < gain.best * (1 - strays.share):
+        said += f"; {most} give {gain.levels[most]:.2f} ×"
+    elif gain.k < most:
         said += "; more give nothing"
     advice = "Where throughput matters more than the latency of one call, serve requests with "
     return f"{said}.", f"{advice}{_streams(gain.many, gain.k)}."
+
+
+def _no_gain(
+    gains: Mapping[StepKind, _Gain], strays: Noise, limits: tuple[float, float]
+) -> tuple[str, str]:
+    least, most = limits
+    advice = "Keep one session; requests at the same time wait for each other."
+    worst = min(gains.values(), key=lambda g: g.levels[g.worst])
+    if worst.levels[worst.worst] < least:
+        ratio = worst.levels[worst.worst]
+        streams = _streams(worst.many, worst.worst)
+        return f"{streams} get together {ratio:.2f} × what one stream gets.", advice
+    top = max(gains.values(), key=lambda g: g.levels[g.top])
+    ratio = top.levels[top.top]
+    if ratio <= 1 + strays.notable:
+        return "Several streams at once get together what one gets alone.", advice
+    said = (
+        f"{_streams(top.many, top.top)} give {ratio:.2f} × the single stream, which chance may "
+        f"give here: up to {most:.2f} ×."
+    )
+    return said, "Keep one session, unless a run on a quiet machine shows that more bring more."
 
 
 def _name(many: StepKind, k: int) -> str:
@@ -182,7 +236,11 @@ def _name(many: StepKind, k: int) -> str:
 
 
 def _streams(many: StepKind, k: int) -> str:
-    return f"{k} {many}"
+    return "1 stream" if k == 1 else f"{k} {many}"
+
+
+def _cpus(cores: int) -> str:
+    return "1 CPU" if cores == 1 else f"{cores} CPUs"
 
 
 PROBE = Probe("concurrency", "Concurrency", False, steps, finding)

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from npumark.diagnose.latency import median_ns, p95_ns
+from npumark.diagnose.noise import QUIET, Noise, noise, spread
 from npumark.diagnose.probe import Beside, Finding, Probe, Ratio, Seen, Step, Target, rate
 from npumark.diagnose.reading import failed
 from npumark.policy import DiagnoseRules
@@ -56,7 +57,11 @@ def finding(
         if load in kept
     )
     shown = tuple(c for c in _COLUMNS if any(row[c[0]] is not None for row in rows))
-    said, advice = _said(kept), _advice(target, kept, rules)
+    strays = noise(single, seen, rules)
+    # Beside a load a loop may waver more than alone.
+    apart = max(strays.share, *(spread(seen[load].samples["calls"]) for load in kept))
+    starved = len(kept) == len(_LOADS) and kept["memory"] < kept["cpu"] * (1 - apart)
+    said, advice = strays.told(_said(kept), _advice(target, kept, strays, starved=starved))
     return Finding("ok", None, shown, tuple(rows), "ips", ratios, said, advice)
 
 
@@ -97,16 +102,18 @@ def _said(kept: Mapping[str, float]) -> str:
     return f"It keeps {' and '.join(parts)}."
 
 
-def _advice(target: Target, kept: Mapping[str, float], rules: DiagnoseRules) -> str:
-    worst = min(kept.values())
-    starved = "cpu" in kept and "memory" in kept and kept["memory"] < kept["cpu"] - rules.notable
-    if max(kept.values()) > 1 + rules.notable:
+def _advice(target: Target, kept: Mapping[str, float], strays: Noise, *, starved: bool) -> str:
+    """Return what to do. ``starved``: the memory took more than CPU time alone does."""
+    worst, figures = min(kept.values()), len(kept)
+    if max(kept.values()) > strays.gain(figures):
         return (
             "It was faster beside a load than alone, so something else moved these figures: run it "
             "again on a quiet machine."
         )
-    if worst >= 1 - rules.notable:
+    if worst >= 1 - strays.notable:
         return "Other programs hardly reach it: it can run beside a busy machine."
+    if worst >= strays.loss(figures):
+        return f"Chance may take as much here: {QUIET} to tell what other programs cost it."
     if target.role != "CPU":
         cause = "memory bandwidth, which it shares" if starved else "CPU time, to be fed"
         return f"The {target.role} waits for {cause}: leave it some where it must keep its pace."

@@ -12,6 +12,7 @@ from npumark.policy import load_policy
 RULES = load_policy().diagnose
 CPU = Target("ort-cpu", "ort", "CPU", "resnet50", "fp32", compiles=False, cores=2)
 SINGLE = Seen(Step("single", "single"), "ok", None, {"calls": np.full(100, 10_000_000)}, {})
+AGAIN = replace(SINGLE, step=Step("again", "single", {"seconds": 1.0}))
 
 
 def step(n: int) -> Step:
@@ -27,7 +28,7 @@ def refused(n: int, status: str = "unsupported", why: str | None = "shapes are f
 
 
 def find(*steps: Seen) -> Finding:
-    return PROBE.finding(CPU, SINGLE, {s.step.name: s for s in steps}, RULES)
+    return PROBE.finding(CPU, SINGLE, {s.step.name: s for s in (*steps, AGAIN)}, RULES)
 
 
 def test_each_batch_but_one_is_a_step() -> None:
@@ -45,7 +46,7 @@ def test_a_call_counts_as_many_inferences_as_it_has_inputs() -> None:
     assert [row["gain_ratio"] for row in found.rows] == pytest.approx([1, 1.25, 2, 2])
     assert [row["median_ns"] for row in found.rows] == [10**7, 16 * 10**6, 2 * 10**7, 4 * 10**7]
     (ratio,) = found.ratios
-    assert (ratio.name, ratio.value) == ("batching_gain", pytest.approx(2.0))
+    assert (ratio.name, ratio.value) == ("batching_gain", 2.0)
     assert ratio.of == "inferences/s with 4 inputs per call ÷ those with one"
     assert found.finding == (
         "4 inputs per call give 2.00 × the inferences/s of one, and a call takes 2.0 × as long."
@@ -69,6 +70,55 @@ def test_batches_that_bring_nothing_are_advised_against() -> None:
     for found in (same, worse):
         assert found.advice is not None
         assert found.advice.startswith("Send inputs one by one")
+
+
+def test_a_batch_that_is_advised_is_a_gain_itself() -> None:
+    # 4 % and 8 % more: none by the first, one by the second.
+    found = find(seen(2, 20 / 1.04), seen(4, 40 / 1.08))
+    assert found.ratios[0].value == pytest.approx(1.08)
+    assert (found.advice or "").startswith("Where inputs come together, collect 4 per call")
+
+
+def test_what_chance_may_give_is_no_gain_and_is_told() -> None:
+    found = find(seen(2, 20 / 1.06), *(seen(n, 10 * n) for n in (4, 8, 16, 32)))
+    assert found.finding == (
+        "2 inputs per call give 1.06 × the inferences/s of one, which chance may give here: up to "
+        "1.08 ×."
+    )
+    assert (found.advice or "").startswith("Send inputs one by one, unless")
+    assert found.ratios[0].value == 1
+
+
+def test_a_call_that_is_faster_with_more_inputs_is_no_advice() -> None:
+    found = find(seen(2, 20), seen(4, 8))
+    assert found.finding == (
+        "4 inputs per call would give 5.00 × the inferences/s of one, so that a call is faster "
+        "than one with one input: something else moved these figures."
+    )
+    assert found.advice == "Go by none of this: run it again on a quiet machine."
+
+
+def test_noise_alone_is_hardly_ever_advised_and_a_gain_always() -> None:
+    draw = np.random.default_rng(21)
+    advised = known = 0
+    for run in range(1000):
+        once, repeated, *gains = 1 + 0.03 * draw.standard_normal(7)
+        ends = {
+            "single": replace(SINGLE, samples={"calls": np.full(100, round(1e7 / once))}),
+            "again": replace(AGAIN, samples={"calls": np.full(100, round(1e7 / repeated))}),
+        }
+        for true in (1.0, 1.5) if run < 100 else (1.0,):
+            levels = [
+                seen(n, 10 * n / (true * gain))
+                for n, gain in zip((2, 4, 8, 16, 32), gains, strict=True)
+            ]
+            steps = {s.step.name: s for s in (*levels, ends["again"])}
+            found = PROBE.finding(CPU, ends["single"], steps, RULES)
+            told = "collect" in (found.advice or "")
+            advised += told and true == 1
+            known += told and true > 1
+    assert advised < 50
+    assert known > 95
 
 
 def test_a_batch_that_is_not_allowed_says_why_beside_those_that_are() -> None:

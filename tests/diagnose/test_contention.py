@@ -14,6 +14,7 @@ RULES = load_policy().diagnose
 CPU = Target("ort-cpu", "ort", "CPU", "resnet50", "fp32", compiles=False, cores=2)
 NPU = replace(CPU, engine="openvino-npu", role="NPU")
 SINGLE = Seen(Step("single", "single"), "ok", None, {"calls": np.full(100, 10_000_000)}, {})
+AGAIN = replace(SINGLE, step=Step("again", "single", {"seconds": 1.0}))
 
 
 def load(kind: str, **over: Any) -> dict[str, Any]:
@@ -38,7 +39,7 @@ def seen(kind: str, call_ms: float, **over: Any) -> Seen:
 
 
 def find(cpu: Seen, memory: Seen, target: Target = CPU) -> Finding:
-    return PROBE.finding(target, SINGLE, {"cpu": cpu, "memory": memory}, RULES)
+    return PROBE.finding(target, SINGLE, {"cpu": cpu, "memory": memory, "again": AGAIN}, RULES)
 
 
 def test_it_times_the_single_attempt_again_beside_each_load() -> None:
@@ -73,6 +74,8 @@ def test_rates_and_latencies_are_told_beside_each_other() -> None:
         pytest.param(CPU, 20, 40, "It needs the memory for itself", id="memory"),
         pytest.param(NPU, 10, 10.2, "Other programs hardly reach it", id="untouched"),
         pytest.param(CPU, 10, 9, "It was faster beside a load than alone", id="not quiet"),
+        pytest.param(CPU, 10, 10.6, "Chance may take as much here", id="chance"),
+        pytest.param(CPU, 20, 20.8, "Its pace is that of the CPU time it gets", id="as starved"),
         pytest.param(NPU, 20, 20, "The NPU waits for CPU time, to be fed", id="not fed"),
         pytest.param(NPU, 10, 20, "The NPU waits for memory bandwidth", id="shared memory"),
     ],
@@ -105,3 +108,15 @@ def test_without_any_load_the_probe_fails_with_the_reason() -> None:
         seen("memory", 1, status="skipped", why=why),
     )
     assert (found.status, found.why) == ("failed", "the worker died: SIGKILL")
+
+
+def test_what_a_loop_wavers_by_beside_a_load_is_no_lack_of_memory() -> None:
+    wavering = np.repeat(np.array([18, 22, 26, 30]) * 1_000_000, 25)
+    found = find(seen("cpu", 20), seen("memory", 24, samples={"calls": wavering}))
+    assert (found.advice or "").startswith("Its pace is that of the CPU time it gets")
+
+
+def test_the_loads_themselves_are_no_other_programs() -> None:
+    loud = {"others": 0.6, "steal": 0.0}
+    cpu = seen("cpu", 20, facts={"beside": load("cpu"), "load": loud})
+    assert "other programs" not in (find(cpu, seen("memory", 20)).finding or "")
