@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from npumark.diagnose.latency import median_ns
+from npumark.diagnose.noise import Noise, noise
 from npumark.diagnose.probe import Finding, Probe, Ratio, Seen, Step, Target, rate
 from npumark.diagnose.reading import failed, not_applicable
 from npumark.policy import DiagnoseRules
@@ -53,7 +54,8 @@ def finding(
         load = step.facts["load_ns"] / single.facts["load_ns"]
         ratios.append(Ratio("auto_load", load, f"load time with {asked} ÷ that on the device"))
     picked = step.facts.get("picked")
-    said, advice = _words(asked, picked, own, pace.value, rules)
+    strays = noise(single, seen, rules)
+    said, advice = strays.told(*_words(asked, picked, own, pace.value, strays))
     return Finding("ok", None, _COLUMNS, rows, "ips", tuple(ratios), said, advice)
 
 
@@ -68,25 +70,49 @@ def _row(choice: str, picked: Any, step: Seen, ips: float) -> dict[str, Any]:
     }
 
 
+def same_device(picked: str | None, own: str | None) -> bool | None:
+    """Say whether the main device that was picked is the engine's own: the first that is named,
+    which does the most; null where either is not told. OpenVINO puts a device in brackets that
+    stands in while the one that it wants still compiles."""
+    if picked is None or own is None:
+        return None
+    mains = (told.partition(",")[0].strip().strip("()").casefold() for told in (picked, own))
+    return next(mains) == next(mains)
+
+
 def _words(
-    asked: str, picked: str | None, own: str | None, pace: float, rules: DiagnoseRules
+    asked: str, picked: str | None, own: str | None, pace: float, strays: Noise
 ) -> tuple[str, str]:
     """Return the finding and the advice, a sentence each."""
     took = f"{asked} picks {picked}" if picked else f"{asked} does not tell what it picks"
-    if abs(pace - 1) < rules.notable:
+    if abs(pace - 1) < strays.notable:
         return (
             f"{took} and gives what this engine gives.",
             "Leaving the choice to the runtime costs no speed here.",
         )
-    said = f"{took} and gives {pace:.2f} × this engine's rate."
-    if pace < 1:
-        return said, "Name the device in the application instead of leaving it to the runtime."
-    if picked == own:
-        return said, (
-            "It is the same device, so look for what else was running, and measure again on a "
-            "quiet computer."
+    said = f"{took} and gives {pace:.2f} × this engine's rate"
+    if strays.loss() <= pace <= strays.gain():
+        return (
+            f"{said}, no other than chance may give here.",
+            "Leaving the choice to the runtime costs no speed, as far as this can tell.",
         )
-    return said, "Name the device that it picks, so that every start takes the faster one."
+    same = same_device(picked, own)
+    if same:
+        return f"{said}.", (
+            "It is the same device, so look for what else was running, or for settings that the "
+            "choice brings with it, and measure again on a quiet computer."
+        )
+    if pace < 1:
+        return (
+            f"{said}.",
+            "Name the device in the application instead of leaving it to the runtime.",
+        )
+    if picked is None:
+        return f"{said}.", (
+            "Measure the other engines of this runtime, and name the device of the fastest: the "
+            "choice does not tell its own."
+        )
+    return f"{said}.", "Name the device that it picks, so that every start takes the faster one."
 
 
 PROBE = Probe("auto_scheduler", "Auto-scheduler", True, steps, finding)

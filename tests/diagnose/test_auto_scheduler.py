@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from npumark.diagnose.auto_scheduler import PROBE
+from npumark.diagnose.auto_scheduler import PROBE, same_device
 from npumark.diagnose.probe import Finding, Seen, Step, Target
 from npumark.policy import load_policy
 
@@ -22,6 +22,9 @@ SINGLE = Seen(
 )
 
 
+AGAIN = replace(SINGLE, step=Step("again", "single", {"seconds": 1.0}))
+
+
 def seen(call_ms: float, **facts: Any) -> Seen:
     told = {"asked": "AUTO", "picked": "CPU", "load_ns": 600, "first_call_ns": 30, **facts}
     return Seen(
@@ -30,7 +33,7 @@ def seen(call_ms: float, **facts: Any) -> Seen:
 
 
 def find(step: Seen, target: Target = CPU) -> Finding:
-    return PROBE.finding(target, SINGLE, {"auto": step}, RULES)
+    return PROBE.finding(target, SINGLE, {"auto": step, "again": AGAIN}, RULES)
 
 
 def test_it_times_one_loop_and_only_where_asked_for_more() -> None:
@@ -50,13 +53,14 @@ def test_rate_and_load_are_told_against_the_engines_own_device() -> None:
     )
     assert found.finding == "AUTO picks CPU and gives 0.50 × this engine's rate."
     assert found.advice is not None
-    assert found.advice.startswith("Name the device in the application")
+    assert found.advice.startswith("It is the same device")
 
 
 @pytest.mark.parametrize(
     ("call_ms", "finding", "advice"),
     [
         (10.2, "AUTO picks GPU and gives what this engine gives.", "Leaving the choice"),
+        (20, "AUTO picks GPU and gives 0.50 × this engine's rate.", "Name the device in the"),
         (5, "AUTO picks GPU and gives 2.00 × this engine's rate.", "Name the device that it picks"),
     ],
 )
@@ -74,7 +78,42 @@ def test_the_same_device_is_not_praised_for_being_picked() -> None:
     assert found.advice.startswith("It is the same device")
 
 
+def test_a_rate_that_chance_may_give_is_told_as_that() -> None:
+    faster = replace(AGAIN, samples={"calls": np.full(100, 9_000_000)})
+    step = seen(8.5, picked="GPU")
+    found = PROBE.finding(CPU, SINGLE, {"auto": step, "again": faster}, RULES)
+    assert (found.finding or "").endswith(
+        "1.18 × this engine's rate, no other than chance may give here."
+    )
+    assert (found.advice or "").startswith("Leaving the choice")
+
+
+@pytest.mark.parametrize(
+    ("own", "picked", "same"),
+    [
+        ("CUDAExecutionProvider", "CUDAExecutionProvider, CPUExecutionProvider", True),
+        ("GPU.0, CPU", "(CPU), GPU.0", False),
+        ("CPU", "(CPU)", True),
+        ("CPU", "GPU", False),
+        (None, "CPU", None),
+        ("CPU", None, None),
+    ],
+)
+def test_the_main_devices_say_whether_it_is_the_same(
+    own: str | None, picked: str | None, same: bool | None
+) -> None:
+    assert same_device(picked, own) is same
+
+
+def test_the_same_device_is_not_to_be_named_where_the_choice_is_slower() -> None:
+    found = find(seen(10 / 0.9))
+    assert found.finding == "AUTO picks CPU and gives 0.90 × this engine's rate."
+    assert (found.advice or "").startswith("It is the same device")
+
+
 def test_what_is_not_told_is_not_guessed() -> None:
+    faster = find(seen(5, picked=None))
+    assert (faster.advice or "").startswith("Measure the other engines of this runtime")
     found = find(seen(10, picked=None, picked_why="no plan"))
     assert found.rows[1]["picked"] is None
     assert found.finding == "AUTO does not tell what it picks and gives what this engine gives."
