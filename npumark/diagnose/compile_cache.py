@@ -10,6 +10,7 @@ import statistics
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from npumark.diagnose.noise import QUIET, noise
 from npumark.diagnose.probe import Finding, Probe, Ratio, Seen, Step, Target
 from npumark.diagnose.reading import failed, not_applicable
 from npumark.policy import DiagnoseRules
@@ -60,7 +61,9 @@ def finding(
             "first call after a cold load ÷ that after a warm one",
         ),
     )
-    said, advice = _words(ratios[0].value, rows, rules)
+    apart = min(_ns(cold, "load_ns")) > max(_ns(warm, "load_ns"))
+    strays = noise(single, seen, rules, repeated=False)
+    said, advice = strays.told(*_words(ratios[0].value, rows, rules, apart=apart))
     shown = tuple(c for c in _COLUMNS if c[0] != "why" or cold_why or warm_why)
     return Finding("ok", None, shown, rows, "load_ns", ratios, said, advice)
 
@@ -95,18 +98,31 @@ def _row(kind: str, loads: list[Seen], why: str | None) -> dict[str, Any]:
 
 
 def _median(loads: list[Seen], fact: str) -> int:
-    return round(statistics.median(int(step.facts[fact]) for step in loads))
+    return round(statistics.median(_ns(loads, fact)))
 
 
-def _words(ratio: float, rows: tuple[dict[str, Any], ...], rules: DiagnoseRules) -> tuple[str, str]:
-    """Return the finding and the advice, a sentence each."""
+def _ns(loads: list[Seen], fact: str) -> list[int]:
+    return [int(step.facts[fact]) for step in loads]
+
+
+def _words(
+    ratio: float, rows: tuple[dict[str, Any], ...], rules: DiagnoseRules, *, apart: bool
+) -> tuple[str, str]:
+    """Return the finding and the advice, a sentence each. ``apart``: every cold load was longer
+    than every warm one, which of three and three chance brings about in 1 of 20."""
     cold, warm = (row["load_ns"] / 1e6 for row in rows)
     if ratio < 1 + rules.notable:
         said = f"A load takes {cold:.0f} ms where it compiles, and {warm:.0f} ms where it need not."
         return said, "Ship no compiled model: finding one saves nothing here."
+    if not apart:
+        said = (
+            f"A load takes {cold:.0f} ms where it compiles, and {warm:.0f} ms where it need not, "
+            f"no further apart than loads of one kind are."
+        )
+        return said, f"These loads differ too much to say what a compiled model saves: {QUIET}."
     said = (
         f"A load that compiles takes {cold:.0f} ms, {ratio:.1f} × one that finds the compiled "
-        f"model ({warm:.0f} ms)."
+        f"model ({warm:.0f} ms); writing that model down and hashing it is part of it."
     )
     advice = (
         "Give the application a folder for compiled models that outlives it, and load once when "
