@@ -4,10 +4,12 @@ sensors said meanwhile."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from npumark.diagnose.noise import QUIET, Noise, noise
 from npumark.diagnose.probe import Finding, Probe, Ratio, Samples, Seen, Step, Target, rate
 from npumark.diagnose.reading import failed
 from npumark.diagnose.slowdowns import Slowdowns, slowdowns
@@ -66,8 +68,16 @@ def finding(
         ),
     )
     slowed = slowdowns(during, _own_cpus(step.facts), rules)
-    said = _said(pace, slowest, len(pace) * width, slowed, rules)
-    advice = _advice(target, pace, slowest, slowed, rules)
+    course = _Course(
+        kept=ratios[0].value,
+        least=ratios[1].value,
+        least_s=slowest * width,
+        seconds=len(pace) * width,
+        of_single=pace[-1] / rate(single.samples["calls"]),
+        # Right after minutes of load, the repetition would show what the load did.
+        strays=noise(single, {}, rules, repeated=False),
+    )
+    said, advice = course.strays.told(_said(course, slowed), _advice(target, course, slowed))
     return Finding("ok", None, columns, rows, "ips", ratios, said, advice)
 
 
@@ -130,32 +140,71 @@ def _mean(values: Sequence[float]) -> float | None:
     return sum(values) / len(values) if values else None
 
 
-def _said(
-    pace: Sequence[float], slowest: int, seconds: float, slowed: Slowdowns, rules: DiagnoseRules
-) -> str:
-    kept, least = pace[-1] / pace[0], pace[slowest] / pace[0]
-    after = f"After {_time(seconds)}"
-    if kept < 1 - rules.notable or kept > 1 + rules.notable:
-        said = f"{after} it runs at {kept:.0%} of its first pace".replace("%", " %")
+@dataclass(frozen=True, slots=True)
+class _Course:
+    """How the pace went over ``seconds``: the last window's and the slowest's of the first's,
+    the slowest one's begin, and the last window's of the single attempt's rate."""
+
+    kept: float
+    least: float
+    least_s: float
+    seconds: float
+    of_single: float
+    strays: Noise
+
+    @property
+    def lost(self) -> bool:
+        return self.kept < 1 - self.strays.notable
+
+    @property
+    def dipped(self) -> bool:
+        return self.least < min(self.kept, 1) - self.strays.notable
+
+    @property
+    def grew(self) -> bool:
+        return self.kept > 1 + self.strays.notable
+
+    @property
+    def below_single(self) -> bool:
+        return self.of_single < self.strays.loss()
+
+    @property
+    def above_single(self) -> bool:
+        return self.of_single > self.strays.gain()
+
+    @property
+    def differs_from_single(self) -> bool:
+        """Say whether the single attempt's rate tells more than the first window's does."""
+        same = (self.lost or self.grew) and abs(self.of_single - self.kept) < self.strays.notable
+        return (self.below_single or self.above_single) and not same
+
+
+def _said(course: _Course, slowed: Slowdowns) -> str:
+    after = f"After {_time(course.seconds)}"
+    if course.lost or course.grew:
+        said = f"{after} it runs at {100 * course.kept:.0f} % of its first pace"
     else:
-        said = f"{after} it still runs at its first pace ({kept:.0%})".replace("%", " %")
-    if least < min(kept, 1) - rules.notable:
-        said += f", and at {100 * least:.0f} % from {_time(slowest * rules.pace_window_s)} on"
+        said = f"{after} it still runs at its first pace ({100 * course.kept:.0f} %)"
+    if course.differs_from_single:
+        said += f" and at {100 * course.of_single:.0f} % of the single attempt's"
+    if course.dipped:
+        said += f", having been at {100 * course.least:.0f} % at {_time(course.least_s)}"
     return f"{said}; {slowed.said}."
 
 
-def _advice(
-    target: Target, pace: Sequence[float], slowest: int, slowed: Slowdowns, rules: DiagnoseRules
-) -> str:
-    kept, least = pace[-1] / pace[0], pace[slowest] / pace[0]
-    if kept < 1 - rules.notable:
+def _advice(target: Target, course: _Course, slowed: Slowdowns) -> str:
+    if course.lost or course.below_single:
         return f"Plan long work by the last pace, not by a short benchmark, and {slowed.advice}."
-    if least < 1 - rules.notable:
+    if course.dipped and slowed.known:
+        return f"The pace dipped and came back: {slowed.advice}, and run it again."
+    if course.dipped:
         return "The pace dipped and came back: look for what else ran then, and run it again."
-    if kept > 1 + rules.notable and slowed.known:
+    if course.grew and slowed.known:
         return f"Something slowed its beginning: {slowed.advice}, and run it again."
-    if kept > 1 + rules.notable:
+    if course.grew:
         return "It was not yet at its pace when it began: warm it up before work that must be fast."
+    if course.above_single:
+        return f"The single attempt was slower than long work is, so it was disturbed: {QUIET}."
     if slowed.known:
         return f"Its pace held all the same; to be sure of it, {slowed.advice}."
     what = "processor" if target.role == "CPU" else target.role
@@ -163,7 +212,11 @@ def _advice(
 
 
 def _time(seconds: float) -> str:
-    return f"{seconds / 60:g} min" if seconds >= 60 else f"{seconds:g} s"
+    minutes, rest = divmod(seconds, 60)
+    parts = [f"{minutes:.0f} min"] if minutes else []
+    if rest or not minutes:
+        parts.append(f"{rest:g} s")
+    return " ".join(parts)
 
 
 PROBE = Probe("sustained", "Sustained load", True, steps, finding)

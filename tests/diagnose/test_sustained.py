@@ -96,8 +96,56 @@ def test_a_pace_that_held_although_something_disturbed_it_is_told_so() -> None:
 
 def test_a_dip_is_told_apart_from_a_lasting_loss() -> None:
     found = find(calls_at(100, 50, 100))
-    assert "still runs at its first pace (100 %), and at 50 % from 2 s on" in (found.finding or "")
+    assert "still runs at its first pace (100 %), having been at 50 % at 2 s;" in (
+        found.finding or ""
+    )
     assert (found.advice or "").startswith("The pace dipped and came back")
+
+
+def test_a_dip_that_the_sensors_explain_is_told_with_what_to_do() -> None:
+    found = find(calls_at(100, 50, 100), counted("thermal_core", 0, 149))
+    assert (found.advice or "").startswith(
+        "The pace dipped and came back: let the machine cool better"
+    )
+
+
+def test_a_time_is_told_in_minutes_and_seconds() -> None:
+    rules = replace(RULES, pace_window_s=10.0)
+    calls = calls_at(*[100] * 10, *[50] * 10, *[100] * 10, window_s=10)
+    asked = PROBE.steps(CPU, rules)[0]
+    found = PROBE.finding(
+        CPU, SINGLE, {asked.name: Seen(asked, "ok", None, {"calls": calls}, {})}, rules
+    )
+    assert (found.finding or "").startswith(
+        "After 5 min it still runs at its first pace (100 %), having been at 50 % at 1 min 40 s;"
+    )
+
+
+def test_a_pace_that_fell_before_its_first_window_ended_is_no_short_benchmarks() -> None:
+    found = find(calls_at(60, 60, 60))
+    assert (found.finding or "").startswith(
+        "After 6 s it still runs at its first pace (100 %) and at 60 % of the single attempt's;"
+    )
+    assert (found.advice or "").startswith("Plan long work by the last pace")
+    faster = find(calls_at(150, 150, 150))
+    assert "and at 150 % of the single attempt's" in (faster.finding or "")
+    assert (faster.advice or "").startswith("The single attempt was slower than long work is")
+
+
+def test_what_a_single_attempt_wavers_by_is_no_loss() -> None:
+    wavering = np.repeat(np.array([8, 9, 11, 12]) * 1_000_000, 25)
+    asked = PROBE.steps(CPU, RULES)[0]
+    seen = {asked.name: Seen(asked, "ok", None, {"calls": calls_at(90, 90, 90)}, {})}
+    found = PROBE.finding(CPU, replace(SINGLE, samples={"calls": wavering}), seen, RULES)
+    assert (found.advice or "").startswith("What a short benchmark says")
+
+
+def test_the_repetition_after_the_load_is_no_noise() -> None:
+    slow = Seen(Step("again", "single"), "ok", None, {"calls": np.full(10, 20_000_000)}, {})
+    asked = PROBE.steps(CPU, RULES)[0]
+    seen = {asked.name: Seen(asked, "ok", None, {"calls": calls_at(60, 60, 60)}, {}), "again": slow}
+    found = PROBE.finding(CPU, SINGLE, seen, RULES)
+    assert (found.advice or "").startswith("Plan long work by the last pace")
 
 
 def test_a_pace_that_grows_was_not_warm() -> None:
