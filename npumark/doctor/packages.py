@@ -175,7 +175,10 @@ def variables(scene: Scene) -> Examined:
         parts.append(f"{', '.join(kept)} choose or bend devices, and reach every engine")
     if removed:
         parts.append(f"{', '.join(removed)} are kept from the engines")
-    fix = f"`unset {' '.join(kept)}` where they are not meant." if kept else None
+    unset = f"`unset {' '.join(kept)}`"
+    if scene.host.system == "win32":
+        unset = " and ".join(f"`set {name}=`" for name in kept)
+    fix = f"{unset} where they are not meant." if kept else None
     return noted(*about, facts, f"{'; '.join(parts)}.", fix)
 
 

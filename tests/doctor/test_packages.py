@@ -114,3 +114,11 @@ def test_variables_that_bend_a_device_are_noted_without_their_values(clinic: Any
     assert "OMP_NUM_THREADS are kept from the engines" in seen.sentence
     assert "secret" not in str(seen)
     assert clinic.seen(variables={"PYTHONPATH": "/x"})["variables"].state == "ok"
+
+
+def test_windows_has_its_own_way_to_unset_a_variable(clinic: Any) -> None:
+    named = {"CUDA_VISIBLE_DEVICES": "0"}
+    assert "`unset CUDA" in clinic.seen(variables=named)["variables"].fix
+    clinic.host = clinic.fake.other("win32", {})
+    fix = clinic.seen(variables=named)["variables"].fix
+    assert fix == "`set CUDA_VISIBLE_DEVICES=` where they are not meant."
