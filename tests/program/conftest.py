@@ -156,9 +156,13 @@ def await_line() -> Callable[[subprocess.Popen[str], str], list[str]]:
 
 @pytest.fixture
 def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
-    home = tmp_path / "home"
+    monkeypatch.setenv("NPUMARK_HOME", str(tmp_path / "home"))
+    return make_bench(tmp_path / "home")
+
+
+def make_bench(home: Path) -> Bench:
+    """Make a home, which NPUMARK_HOME must name, and the pack in it: the same one in each."""
     home.mkdir()
-    monkeypatch.setenv("NPUMARK_HOME", str(home))
     manifest = home / "manifest.json"
     contents: dict[str, bytes] = {}
     workloads = [

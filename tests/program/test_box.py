@@ -14,17 +14,19 @@ import pytest
 
 from npumark.cli.app import main
 from npumark.errors import IntegrityError, NothingToMeasure, UsageError
-from npumark.orchestrator.events import BoxEnded, BoxStarted
+from npumark.orchestrator.events import BoxEnded, BoxStarted, Note
 from npumark.orchestrator.journal import read_journal, replay
 from npumark.orchestrator.request import RunRequest
 from npumark.orchestrator.run import dry_run, execute
 from npumark.record.files import read_record, seal, write_record
 from npumark.record.samples import check_samples
+from tests.program.conftest import make_bench
 from tests.program.test_stop_and_resume import workers
 
 Card = Callable[..., dict[str, Any]]
 Await = Callable[[subprocess.Popen[str], str], list[str]]
 PEAK = "peak-4x8x1"
+SHORT = {"box.window_s": "0.2", "lead_s": "0.05"}
 posix = pytest.mark.skipif(os.name != "posix", reason="sends POSIX signals")
 
 
@@ -47,7 +49,7 @@ def in_window(do: str, *loads: int, **fields: Any) -> dict[str, Any]:
 
 @pytest.fixture(autouse=True)
 def short(bench: Any) -> None:
-    bench.rules |= {"box.window_s": "0.2", "lead_s": "0.05"}
+    bench.rules |= SHORT
 
 
 def only(bench: Any, *cards: dict[str, Any], **fields: Any) -> Any:
@@ -60,8 +62,8 @@ def resume(bench: Any, **fields: Any) -> Any:
 
 
 def test_eight_cards_in_bus_order_each_with_its_best_configuration(bench: Any) -> None:
-    both = ["fp32", "int8-u8s8"]
-    cards = [gpu(n, slower=2.0 if n == 3 else 1.0, variants=both) for n in range(8, 0, -1)]
+    cards = [gpu(n) for n in range(8, 0, -1)]
+    cards[5] = gpu(3, slower=2.0, variants=["fp32", "int8-u8s8"])
     outcome = only(bench, *cards)
     assert outcome.exit_code == 0
     payload = bench.check(outcome.path)
@@ -79,12 +81,14 @@ def test_eight_cards_in_bus_order_each_with_its_best_configuration(bench: Any) -
     (started,) = [e for e in bench.events if isinstance(e, BoxStarted)]
     assert (started.role, started.n) == ("dGPU", 1)
     assert list(started.cards) == [c.card for c in role.cards]
+    assert "0000:0" not in outcome.path.read_text()  # no address of a card
 
 
-def test_the_total_is_the_median_of_three_sums(bench: Any) -> None:
-    factors = {"*/*": [*[1.0] * 5, 1.25, 1.0, 2.0]}  # alone five times, then with the other
-    outcome = only(bench, gpu(1), gpu(2, attempt_factors=factors), quick=False)
-    payload = bench.check(outcome.path)
+def test_a_whole_run_measures_all_cards_at_once_by_itself(bench: Any) -> None:
+    """The total is the median of three sums, after everything else."""
+    bench.rules |= {"peak_min_attempts": "3", "network_min_attempts": "2"}
+    factors = {f"{PEAK}/*": [1.0, 1.0, 1.0, 1.25, 1.0, 2.0]}  # alone three times, then with card 1
+    payload = bench.check(bench.run(gpu(1), gpu(2, attempt_factors=factors), quick=False).path)
     assert payload.complete
     (role,) = payload.box.roles
     assert [(a.n, a.counts) for a in role.attempts] == [(1, True), (2, True), (3, True)]
@@ -93,34 +97,9 @@ def test_the_total_is_the_median_of_three_sums(bench: Any) -> None:
     assert role.scaling == pytest.approx(0.9)
     ended = [e for e in bench.events if isinstance(e, BoxEnded)]
     assert [e.attempt for e in ended] == role.attempts
-
-
-def test_no_address_of_a_card_enters_the_record(bench: Any) -> None:
-    assert "0000:0" not in only(bench, gpu(1), gpu(2)).path.read_text()
-
-
-def test_a_whole_run_measures_all_cards_at_once_by_itself(bench: Any) -> None:
-    payload = bench.check(bench.run(gpu(1), gpu(2), quick=False).path)
-    (role,) = payload.box.roles
-    assert role.tops == pytest.approx(2.0)
     last = max(a.started_ns for e in payload.entries for a in e.attempts)
     assert all(a.started_ns > last for a in role.attempts)
     assert payload.score.tops == pytest.approx(1.0)  # the total is never part of it
-
-
-@pytest.mark.parametrize(
-    ("fields", "why"),
-    [
-        ({"box": "off"}, "--no-box"),
-        ({"quick": True}, "a quick run leaves the box stage out"),
-        ({"quick": False, "workloads": (PEAK,)}, "only a part of the run"),
-    ],
-)
-def test_a_run_without_the_box_stage_says_why(bench: Any, fields: dict[str, Any], why: str) -> None:
-    payload = bench.check(bench.run(gpu(1), gpu(2), **fields).path)
-    assert payload.box is None
-    assert why in payload.box_why
-    assert payload.complete
 
 
 def test_a_quick_run_that_insists_makes_one_attempt(bench: Any) -> None:
@@ -131,43 +110,45 @@ def test_a_quick_run_that_insists_makes_one_attempt(bench: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("cards", "fields", "error", "sentence"),
+    ("fields", "error", "sentence"),
     [
-        ([], {}, NothingToMeasure, "nothing to sum: there is no iGPU, dGPU or NPU here"),
-        ([1], {}, NothingToMeasure, "nothing to sum: there is only one dGPU here"),
-        ([1], {"box_roles": ("dGPU",)}, NothingToMeasure, "only one dGPU, dgpu .* measured"),
-        ([1, 2], {"box_cards": ("dgpu-2",)}, NothingToMeasure, "only one dGPU, dgpu-2 .* asked"),
-        ([1, 2], {"box_roles": ("NPU",)}, NothingToMeasure, "nothing to sum: no NPU"),
-        ([1, 2], {"engines": ("virtual-dgpu-1",)}, NothingToMeasure, "only one .*reaches dgpu-2"),
-        ([1, 2], {"box_cards": ("dgpu-4",)}, UsageError, "there is no card 'dgpu-4'"),
-        ([1, 2], {"box_cards": ("1", "2")}, UsageError, "names a card only within one role"),
-        ([1, 2], {"box_cards": ("cpu",)}, UsageError, "the CPU, which is never summed"),
-        ([1, 2], {"box": "on", "workloads": ("tiny-net",)}, UsageError, "the peak of each card"),
-        ([1], {"box": "on"}, NothingToMeasure, "nothing to sum: there is only one dGPU"),
+        ({"engines": ("virtual-dgpu-1",)}, NothingToMeasure, "only one .*reaches dgpu-2"),
+        ({"box": "on", "workloads": ("tiny-net",)}, UsageError, "peak of each card"),
     ],
 )
 def test_what_cannot_be_summed_is_refused_before_anything_is_measured(
-    bench: Any,
-    make_card: Card,
-    cards: list[int],
-    fields: dict[str, Any],
-    error: type[Exception],
-    sentence: str,
+    bench: Any, fields: dict[str, Any], error: type[Exception], sentence: str
 ) -> None:
+    """Which cards there are, orchestrator.box_choice says."""
     with pytest.raises(error, match=sentence):
-        only(bench, make_card(), *map(gpu, cards), **fields)
+        only(bench, gpu(1), gpu(2), **fields)
     assert bench.runs() == []
 
 
-def test_cards_that_cannot_be_told_apart_are_refused_with_the_reason(bench: Any) -> None:
-    doubt = {"role": "dGPU", "name": "Virtual GPU", "details": {"identity": "it lists no address"}}
-    twin = gpu(2, processor={"key": "0000:02:00.0", **doubt})
-    with pytest.raises(NothingToMeasure, match=r"which device dgpu-2 is cannot be told: it lists"):
-        only(bench, gpu(1), twin)
-    payload = bench.check(bench.run(gpu(1), twin, quick=False).path)
+def test_a_peak_that_would_be_skipped_is_refused_with_the_reason(
+    bench: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("npumark.orchestrator.preparation.sensors.available_memory", lambda: 1)
+    with pytest.raises(UsageError, match=r"peak of each card.*: not enough memory"):
+        bench.run(gpu(1), gpu(2), box="on")
+    assert bench.runs() == []
+
+
+def test_cards_that_do_not_fit_into_memory_at_once_are_not_started(
+    bench: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of them alone does."""
+    monkeypatch.setattr("npumark.orchestrator.box.available_memory", lambda: 1)
+    outcome = only(bench, gpu(1), gpu(2))
+    assert outcome.exit_code == NothingToMeasure.exit_code  # no card has failed
+    payload = bench.check(outcome.path)
+    assert payload.complete
     (role,) = payload.box.roles
-    assert (role.tops, role.attempts) == (None, [])
-    assert "it lists no address" in role.why
+    assert all(card.solo.tops == pytest.approx(1.0) for card in role.cards)
+    assert "all cards at once: not enough memory: " in role.why
+    (attempt,) = role.attempts
+    assert (attempt.status, attempt.cards, attempt.wall_ns) == ("skipped", [], 0)
+    assert not any(isinstance(e, BoxStarted) for e in bench.events)
 
 
 def test_some_cards_by_number(bench: Any) -> None:
@@ -181,34 +162,33 @@ def test_some_cards_by_number(bench: Any) -> None:
 
 
 def test_a_card_that_crashes_voids_the_attempt_and_is_named(bench: Any) -> None:
-    outcome = only(bench, gpu(1), gpu(2, faults=[in_window("abort", 2)]))
+    """The next attempt starts apart, within the time there is."""
+    bench.rules["spacing_s"] = "2.5"
+    faulty = gpu(2, faults=[in_window("abort", 2)])
+    outcome = only(bench, gpu(1), faulty, time_budget_s=2000.0)
     assert outcome.exit_code == 1
-    (role,) = bench.check(outcome.path).box.roles
+    payload = bench.check(outcome.path)
+    assert payload.complete
+    (role,) = payload.box.roles
     first, second = role.attempts
     assert (first.counts, second.counts) == (False, True)
     assert first.void_because[0].startswith("dgpu-2 crashed")
     assert len(first.void_because) == 1
     assert first.cards[0].status in ("ok", "interrupted")
+    assert second.started_ns - first.started_ns >= 2_500_000_000
     assert role.tops == pytest.approx(2.0)
 
 
 def test_a_card_that_keeps_crashing_leaves_no_total(bench: Any) -> None:
+    bench.rules["box.max_attempts"] = "2"
     outcome = only(bench, gpu(1), gpu(2, faults=[in_window("abort", *range(2, 12))]))
     assert outcome.exit_code == 4
     payload = bench.check(outcome.path)
     (role,) = payload.box.roles
     assert payload.complete
-    assert len(role.attempts) == bench.policy.box.max_attempts
+    assert len(role.attempts) == 2
     assert role.tops is None
     assert "dgpu-2 crashed" in role.why
-
-
-def test_a_card_that_hangs_is_named_and_the_others_are_stopped(bench: Any) -> None:
-    bench.rules["overrun_s"] = "4.0"
-    outcome = only(bench, gpu(1), gpu(2, faults=[in_window("hang", 2)]))
-    (role,) = bench.check(outcome.path).box.roles
-    assert any(why.startswith("dgpu-2 hung") for why in role.attempts[0].void_because)
-    assert outcome.exit_code == 1
 
 
 def test_a_wrong_answer_ends_the_stage(bench: Any) -> None:
@@ -221,24 +201,8 @@ def test_a_wrong_answer_ends_the_stage(bench: Any) -> None:
     assert attempt.void_because[0].startswith("dgpu-2 answered wrong")
 
 
-def test_a_card_without_a_peak_leaves_no_total_and_is_named(bench: Any) -> None:
-    broken = gpu(2, faults=[{"do": "abort"}])
-    outcome = only(bench, gpu(1), broken)
-    assert outcome.exit_code == 4
-    (role,) = bench.check(outcome.path).box.roles
-    assert role.attempts == []
-    assert "dgpu-2 has no peak of its own" in role.why
-
-
-def test_compiled_models_are_used_as_in_the_attempts(bench: Any) -> None:
-    outcome = only(bench, gpu(1, compiles={}), gpu(2, compiles={}))
-    payload = bench.check(outcome.path)
-    assert payload.box.roles[0].tops == pytest.approx(2.0)
-    assert len(payload.prepared) == 2  # each entry once, none of them again for the box
-
-
 def test_a_time_budget_ends_a_run_before_an_attempt_that_would_not_fit(bench: Any) -> None:
-    assert only(bench, gpu(1), gpu(2), time_budget_s=2000.0).record.payload.complete
+    """What is then in its journal is believed only whole."""
     bench.rules["lead_s"] = "3000.0"
     partial = only(bench, gpu(1), gpu(2), time_budget_s=2000.0)
     payload = bench.check(partial.path)
@@ -246,19 +210,19 @@ def test_a_time_budget_ends_a_run_before_an_attempt_that_would_not_fit(bench: An
     assert "time_budget" in payload.not_comparable_because
     assert payload.box.roles[0].attempts == []
     assert partial.exit_code == NothingToMeasure.exit_code
-
-
-def test_attempts_start_apart(bench: Any) -> None:
-    bench.rules["spacing_s"] = "2.5"
-    faulty = gpu(2, faults=[in_window("abort", 2)])
-    (role,) = bench.check(only(bench, gpu(1), faulty).path).box.roles
-    first, second = role.attempts
-    assert second.started_ns - first.started_ns >= 2_500_000_000
+    (folder,) = bench.runs()
+    with (folder / "journal.jsonl").open("a") as journal:
+        line = {"kind": "box_starting", "role": "CPU", "n": 1, "started_ns": 5}
+        journal.write(json.dumps(line) + "\n")
+    with pytest.raises(IntegrityError, match=r"damaged.*: a line after the first has a wrong role"):
+        resume(bench)
 
 
 @posix
 def test_a_run_killed_in_the_box_stage_is_completed(bench: Any, await_line: Await) -> None:
-    with bench.start(gpu(1), gpu(2), box="only", quick=False) as process:
+    """With every engine that it wants, and not without one."""
+    cards = [gpu(1), gpu(2, faults=[in_window("abort", 2)])]
+    with bench.start(*cards, box="only") as process:
         await_line(process, "BoxEnded")
         await_line(process, "BoxStarted")
         process.kill()
@@ -267,16 +231,20 @@ def test_a_run_killed_in_the_box_stage_is_completed(bench: Any, await_line: Awai
     told = replay(read_journal(folder / "journal.jsonl"))
     assert told.box_in_flight is not None
     assert (len(told.box), told.box_in_flight["n"]) == (1, 2)
+    bench.script(gpu(1))
+    with pytest.raises(UsageError, match="virtual-dgpu-2 is not available any more") as gone:
+        resume(bench)
+    assert "What was measured is in" in str(gone.value.hint)
+    bench.script(*cards)
     outcome = resume(bench)
-    assert outcome.exit_code == 0
+    assert outcome.exit_code == 1  # the first attempt is void
     payload = bench.check(outcome.path)
     assert payload.complete
     (role,) = payload.box.roles
-    assert [(a.n, a.status) for a in role.attempts] == [
-        (1, "ran"),
-        (2, "interrupted"),
-        (3, "ran"),
-        (4, "ran"),
+    assert [(a.n, a.status, a.counts) for a in role.attempts] == [
+        (1, "ran", False),
+        (2, "interrupted", False),
+        (3, "ran", True),
     ]
     assert role.attempts[0].model_dump(mode="json") == told.box[0]
     assert "npumark ended before" in role.attempts[1].why
@@ -300,22 +268,6 @@ def test_a_signal_in_an_attempt_stops_every_card_and_saves(bench: Any, await_lin
     assert not payload.complete
 
 
-@posix
-def test_an_engine_that_is_gone_stops_the_box_stage_of_a_resumed_run(
-    bench: Any, await_line: Await
-) -> None:
-    with bench.start(gpu(1), gpu(2), box="only") as process:
-        await_line(process, "BoxStarted")
-        process.kill()
-        process.wait(30)
-    bench.script(gpu(1))
-    with pytest.raises(UsageError, match="virtual-dgpu-2 is not available any more") as told:
-        resume(bench)
-    assert "What was measured is in" in str(told.value.hint)
-    bench.script(gpu(1), gpu(2))
-    assert bench.check(resume(bench).path).box.roles[0].tops == pytest.approx(2.0)
-
-
 def test_a_script_gets_the_record_and_nothing_else(
     bench: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -334,17 +286,35 @@ def test_a_script_gets_the_record_and_nothing_else(
     assert "dGPU  dgpu-1, dgpu-2" in capsys.readouterr().out
 
 
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """Return the record of a quick run of two cards, made once."""
+    home = tmp_path_factory.mktemp("peaks") / "home"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("NPUMARK_HOME", str(home))
+        bench = make_bench(home)
+        bench.rules |= SHORT
+        return Path(bench.run(gpu(1), gpu(2), workloads=(PEAK,)).path).read_bytes()
+
+
 @pytest.fixture
-def peaks(bench: Any) -> Path:
-    """Return the record of a quick run of two cards."""
-    path = bench.home / "peaks.json"
-    bench.run(gpu(1), gpu(2), workloads=(PEAK,), out=path)
-    return Path(path)
+def peaks(bench: Any, measured: bytes) -> Path:
+    path = Path(bench.home / "peaks.json")
+    path.write_bytes(measured)
+    return path
+
+
+def test_a_quick_run_leaves_the_box_stage_out_and_says_so(peaks: Path) -> None:
+    payload = read_record(peaks).payload
+    assert payload.box is None
+    assert "a quick run leaves the box stage out" in payload.box_why
+    assert payload.complete
 
 
 def test_the_peaks_of_another_record(bench: Any, peaks: Path) -> None:
     source = read_record(peaks)
-    outcome = only(bench, gpu(1), gpu(2), box_from=peaks)
+    cards = [gpu(n, compiles={}) for n in (1, 2)]  # these peaks are no entries of the run
+    outcome = only(bench, *cards, box_from=peaks)
     assert outcome.exit_code == 0
     payload = bench.check(outcome.path)
     assert payload.entries == []
@@ -353,15 +323,13 @@ def test_the_peaks_of_another_record(bench: Any, peaks: Path) -> None:
     assert role.scaling == pytest.approx(1.0)
     assert {s.source.run_id for s in payload.plan.box.solo} == {source.payload.run_id}
     assert {s.source.payload_sha256 for s in payload.plan.box.solo} == {source.payload_sha256}
+    assert {(s.source.quick, s.source.noisy) for s in payload.plan.box.solo} == {
+        (True, source.payload.environment.noisy)
+    }
+    assert any(isinstance(e, Note) and source.payload.run_id in e.text for e in bench.events)
     assert payload.harness["overhead_ns"]
     with pytest.raises(UsageError, match="took its peaks from another record"):
         only(bench, gpu(1), gpu(2), box_from=outcome.path)
-
-
-def test_compiled_models_for_the_peaks_of_another_record(bench: Any, peaks: Path) -> None:
-    cards = [gpu(n, compiles={}) for n in (1, 2)]
-    outcome = only(bench, *cards, box_from=peaks)
-    assert bench.check(outcome.path).box.roles[0].tops == pytest.approx(2.0)
 
 
 @posix
@@ -375,29 +343,6 @@ def test_a_killed_run_with_the_peaks_of_another_record_is_completed(
     peaks.unlink()  # what it gave is in the journal
     payload = bench.check(resume(bench).path)
     assert payload.box.roles[0].tops == pytest.approx(2.0)
-
-
-@pytest.mark.parametrize(
-    ("cards", "why"),
-    [
-        ([gpu(1), gpu(2), gpu(3)], "it lists dgpu-1, dgpu-2, and this computer has dgpu-1,"),
-        ([gpu(1), gpu(2, version="2")], "virtual-dgpu-2 is version 2 here and 1 there"),
-        (
-            [gpu(1), gpu(2, variants=[], available=False, reason="no driver"), gpu(3)],
-            "virtual-dgpu-2, which led on dgpu-2, is not available here: no driver",
-        ),
-        (
-            [gpu(1), gpu(2, processor={"key": "0000:02:00.0", "role": "dGPU", "name": "Other"})],
-            "dgpu-2 is Other #1 here and Virtual GPU #2 there",
-        ),
-    ],
-)
-def test_peaks_of_other_cards_are_refused_with_what_differs(
-    bench: Any, peaks: Path, cards: list[dict[str, Any]], why: str
-) -> None:
-    with pytest.raises(UsageError, match=why):
-        only(bench, *cards, box_from=peaks)
-    assert len(bench.runs()) == 1
 
 
 def test_a_record_that_was_edited_gives_no_peaks(bench: Any, peaks: Path) -> None:
@@ -415,7 +360,7 @@ def test_a_record_that_was_edited_gives_no_peaks(bench: Any, peaks: Path) -> Non
     peaks.write_text(peaks.read_text().replace("Virtual GPU", "Other GPU"))
     with pytest.raises(IntegrityError):
         only(bench, gpu(1), gpu(2), box_from=peaks)
-    assert len(bench.runs()) == 1
+    assert bench.runs() == []
 
 
 def test_a_dry_run_tells_the_cards_and_the_time(bench: Any) -> None:
@@ -426,15 +371,3 @@ def test_a_dry_run_tells_the_cards_and_the_time(bench: Any) -> None:
     assert 0 < low < high
     quiet = dry_run(bench.request(gpu(1), gpu(2)), policy=bench.policy)
     assert (quiet.box.choices, quiet.box_s) == ((), (0.0, 0.0))
-
-
-def test_a_damaged_line_of_the_box_stage_is_refused(bench: Any) -> None:
-    bench.rules["lead_s"] = "3000.0"
-    partial = only(bench, gpu(1), gpu(2), time_budget_s=2000.0)
-    assert not partial.record.payload.complete
-    (folder,) = bench.runs()
-    with (folder / "journal.jsonl").open("a") as journal:
-        line = {"kind": "box_starting", "role": "CPU", "n": 1, "started_ns": 5}
-        journal.write(json.dumps(line) + "\n")
-    with pytest.raises(IntegrityError, match="is damaged: a line after the first has a wrong role"):
-        resume(bench)
