@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -22,7 +23,6 @@ from tests.synthetic_box import cards
 PACK = synthetic.manifest()
 PAYLOAD = payload_of(simulate(engines=(CPU, *cards(2))))
 PAIR = tuple(p for p in PAYLOAD.processors if p.role == "dGPU")
-CHOICE = RoleChoice("dGPU", PAIR, frozenset(e.id for e in cards(2)), None)
 HERE = {
     "os": "Linux",
     "architecture": "x86_64",
@@ -61,9 +61,11 @@ def survey(details: dict[str, Any] | None = None, **engine: Any) -> Survey:
     )
 
 
-def taken(record: Record, **fields: Any) -> tuple[BoxSolo, ...]:
-    request = RunRequest(**{"box": "only", **fields})
-    return solo_peaks(record, request, [CHOICE], survey(), PACK, HERE)
+def taken(record: Record, here: Survey | None = None, **fields: Any) -> tuple[BoxSolo, ...]:
+    request, here = RunRequest(**{"box": "only", **fields}), here or survey()
+    cards = tuple(p for p in here.processors if p.role == "dGPU")
+    choice = RoleChoice("dGPU", cards, frozenset(here.owner), None)
+    return solo_peaks(record, request, [choice], here, PACK, HERE)
 
 
 def test_each_peak_says_where_it_is_from_and_how_that_was_measured() -> None:
@@ -128,3 +130,52 @@ def test_what_has_changed_since_the_peaks_were_measured_is_told() -> None:
     for card in PAIR:
         assert f"the driver of {card.id} has changed from an unknown one to 570.1" in text
     assert text.count("cudnn") == 1
+
+
+OTHER = PAIR[1].model_copy(update={"name": "Other", "number": 1})
+THIRD = PAIR[1].model_copy(update={"id": "dgpu-3", "number": 3})
+
+
+@pytest.mark.parametrize(
+    ("here", "why"),
+    [
+        (
+            replace(survey(), processors=(*PAIR, THIRD)),
+            "it lists dgpu-1, dgpu-2, and this computer has dgpu-1, dgpu-2, dgpu-3",
+        ),
+        (
+            replace(survey(), processors=(PAIR[0], OTHER)),
+            "dgpu-2 is Other #1 here and Some Card #2",
+        ),
+        (survey(version="99"), "ort-some-dgpu-1 is version 99 here and .* there"),
+        (
+            survey(available=False, reason="no driver"),
+            "ort-some-dgpu-1, which led on dgpu-1, is not available here: no driver",
+        ),
+        (
+            replace(survey(), owner={e.id: "dgpu-2" for e in cards(2)}),
+            "ort-some-dgpu-1 runs on dgpu-2 here and on dgpu-1 there",
+        ),
+    ],
+)
+def test_peaks_of_other_cards_are_refused_with_what_differs(here: Survey, why: str) -> None:
+    with pytest.raises(UsageError, match=why):
+        taken(source(), here)
+
+
+def test_a_card_without_a_peak_there_is_named() -> None:
+    engines = [
+        e.model_copy(update={"peak": None}) if e.processor == "dgpu-2" else e
+        for e in PAYLOAD.engines
+    ]
+    record = seal(source().payload.model_copy(update={"engines": engines}))
+    with pytest.raises(UsageError, match="it has no peak of dgpu-2 that counts"):
+        taken(record)
+
+
+def test_peaks_are_taken_from_the_record_that_measured_them() -> None:
+    box = PAYLOAD.plan.box.model_copy(update={"solo": list(taken(source()))})
+    plan = PAYLOAD.plan.model_copy(update={"box": box})
+    record = seal(source().payload.model_copy(update={"plan": plan}))
+    with pytest.raises(UsageError, match="took its peaks from another record"):
+        taken(record)
