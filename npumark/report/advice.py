@@ -102,12 +102,12 @@ WARNINGS: dict[str, Advice] = {
         "Close other programs, let the machine cool and measure again.",
     ),
     "box_void": Advice(
-        "Attempts at all cards at once do not count, because a card crashed, hung, answered wrong "
-        "or started late.",
-        "Each is named below, with its reason.",
+        "An attempt at all cards at once does not count: a card crashed, hung, answered wrong or "
+        "started late.",
+        "It is named below, with its reason.",
     ),
     "box_card_slow": Advice(
-        "A card is slower than its identical cards; its bars are marked.",
+        "A card is slower than its identical cards; which, is told below its bars.",
         "Check its cooling, power and PCIe link.",
     ),
     "box_scaling": Advice(
@@ -185,6 +185,17 @@ NOT_ASKED_FOR = Advice(
     "An engine's delivered figure is of the networks that were asked for alone, and is not ranked."
 )
 """``delivered_partial`` where nothing that is missing was part of the run."""
+
+
+def void_attempts(void: int, made: int) -> Advice:
+    """Return ``box_void`` for a run in which ``void`` of the ``made`` attempts do not count."""
+    general = WARNINGS["box_void"]
+    if made < 2:
+        return general
+    verb = "does" if void == 1 else "do"
+    reason = general.says.partition(": ")[2]
+    says = f"{void} of {made} attempts at all cards at once {verb} not count: {reason}"
+    return Advice(says, "Each is named below, with its reason." if void > 1 else general.do)
 
 
 def advice(table: dict[str, Advice], code: str) -> Advice:

@@ -13,7 +13,7 @@ from npumark.report.charts import bar
 from npumark.report.entries import last_words
 from npumark.report.page import Page, width_of
 from npumark.report.sheet import DIM, STRONG, WARN, Part, Sheet
-from npumark.report.words import DASH, count, duration, figure, percent, shape, tops
+from npumark.report.words import DASH, count, duration, figure, percent, plainly, shape, tops
 
 _WIDEST_BAR = 40
 _SIDE_BY_SIDE = 8
@@ -45,6 +45,12 @@ def box(sheet: Sheet, run: Payload, logs: Path | None = None) -> None:
         sheet.path("Logs:", str(logs), indent=2)
 
 
+def void_of_all(run: Payload) -> tuple[int, int]:
+    """Return how many attempts at all cards at once are void, and how many were made."""
+    made = [a for r in (run.box.roles if run.box else []) for a in r.attempts if a.status == "ran"]
+    return sum(not a.counts for a in made), len(made)
+
+
 def _role(sheet: Sheet, run: Payload, role: BoxRole) -> None:
     sheet.heading(f"All at once: {_cards(role)}")
     sheet.facts(_facts(role), indent=2)
@@ -68,7 +74,7 @@ def _facts(role: BoxRole) -> list[tuple[str, list[Part]]]:
     facts: list[tuple[str, list[Part]]] = []
     counted = [a for a in role.attempts if a.counts]
     if role.tops is None:
-        facts.append(("total", [DASH, (role.why or "the reason was not recorded", WARN)]))
+        facts.append(("total", [DASH, (plainly(role.why or "the reason was not recorded"), WARN)]))
     else:
         of = "1 attempt" if len(counted) == 1 else f"median of {count(len(counted), 'attempt')}"
         agree = len(counted) > 1 and role.agreement is not None
@@ -150,7 +156,7 @@ def _chart(sheet: Sheet, run: Payload, role: BoxRole) -> None:
         name = f"{card.card} · {card.name} #{card.number}" if named else card.card
         alone = "unstable" if card.solo.unstable else ""
         lines.append(_Line(name, "solo", card.solo.tops, alone, told, DIM))
-        lines.append(_Line("", "in box", card.in_box_tops, kept, _slow(card), WARN))
+        lines.append(_Line("", "in box", card.in_box_tops, kept, _remarks(card), WARN))
     _bars(sheet, lines, best)
 
 
@@ -163,6 +169,16 @@ def _configuration(run: Payload, solo: BoxSolo) -> str:
     how = [word for word in ("quick", "noisy") if getattr(solo.source, word)]
     told = f", which was {' and '.join(how)}" if how else ""
     return f"{text} (solo: as run {solo.source.run_id} states{told})"
+
+
+def _remarks(card: BoxCard) -> str:
+    return " ".join(filter(None, (_slow(card), _disturbed(card))))
+
+
+def _disturbed(card: BoxCard) -> str:
+    if card.of_solo is None or card.of_solo <= load_policy().box.most_scaling:
+        return ""
+    return "Faster in the box than alone: its solo peak was disturbed. Measure again."
 
 
 def _slow(card: BoxCard) -> str:
@@ -228,7 +244,7 @@ def _void(sheet: Sheet, attempts: Sequence[BoxAttempt]) -> None:
             reasons.setdefault((ended, why), []).append(attempt)
     for (how, why), met in reasons.items():
         which = f"Attempt{'s' if len(met) > 1 else ''} {', '.join(str(a.n) for a in met)}"
-        sheet.say(f"{which} {how}: {why}", indent=2, hang=2, style=WARN)
+        sheet.say(f"{which} {how}: {plainly(why)}", indent=2, hang=2, style=WARN)
         for said in dict.fromkeys(_said(met)):
             sheet.say(f"| {said}", indent=4, hang=2, style=DIM)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 from npumark.record.model import Payload
@@ -88,19 +89,21 @@ def measured_and_derived(sheet: Sheet, run: Payload) -> None:
     )
 
 
-def saved(sheet: Sheet, run: Payload, where: Path | None) -> None:
-    """Add where the record lies and what else can be done with it."""
+def saved(sheet: Sheet, run: Payload, where: Path | None, *, kept: bool = True) -> None:
+    """Add where the record lies and what else can be done with it. ``kept``: the run is in the
+    history of this computer, which knows it by its id and has its raw samples."""
     if where is None:
         return
     sheet.blank()
     sheet.path("Record:", str(where))
     attempts = sum(len(e.attempts) for e in run.entries)
     attempts += sum(len(role.attempts) for role in run.box.roles) if run.box else 0
-    sheet.say(
-        f"{count(attempts, 'attempt')} kept. Recompute every figure from them with "
-        f"`npumark verify {run.run_id}`.",
-        style=DIM,
-    )
+    told = f"{count(attempts, 'attempt')} kept. Recompute every figure from them with"
+    if kept:
+        sheet.say(f"{told} `npumark verify {run.run_id}`.", style=DIM)
+    else:
+        sheet.say(f"{told}:", style=DIM)
+        sheet.path("npumark verify", shlex.quote(str(where)), indent=2)
 
 
 def _brief(ns: float) -> str:

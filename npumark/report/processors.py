@@ -84,10 +84,11 @@ def _processor(
 
 
 def _idle(sheet: Sheet, run: Payload) -> None:
-    """Add the processors that a whole run measured nothing on."""
+    """Add the processors that a whole run measured nothing on; one of cards alone leaves out the
+    others on purpose."""
     used = {e.processor for e in run.engines}
     idle = [p for p in run.processors if p.id not in used and not p.details.get("emulated")]
-    if run.plan.engines is not None or not idle:
+    if run.plan.engines is not None or run.plan.box.mode == "only" or not idle:
         return
     names = ", ".join(processor_name(p, run.processors) for p in idle)
     sheet.blank()

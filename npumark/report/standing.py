@@ -4,8 +4,15 @@ from __future__ import annotations
 
 from npumark.machine.preconditions import violations
 from npumark.record.model import Payload
-from npumark.report.advice import NOT_ASKED_FOR, NOT_COMPARABLE, WARNINGS, advice
-from npumark.report.box import box_lines
+from npumark.report.advice import (
+    NOT_ASKED_FOR,
+    NOT_COMPARABLE,
+    WARNINGS,
+    Advice,
+    advice,
+    void_attempts,
+)
+from npumark.report.box import box_lines, void_of_all
 from npumark.report.sheet import BAD, DIM, GOOD, STRONG, WARN, Sheet
 from npumark.report.words import plainly
 
@@ -37,8 +44,9 @@ def headline(sheet: Sheet, run: Payload) -> None:
     sheet.parts([(part, DIM) for part in series])
 
 
-def standing(sheet: Sheet, run: Payload) -> None:
-    """Add whether the run is comparable, with each reason against it, and what to do."""
+def standing(sheet: Sheet, run: Payload, *, kept: bool = True) -> None:
+    """Add whether the run is comparable, with each reason against it, and what to do. ``kept``:
+    the run is in the history of this computer."""
     if run.comparable:
         sheet.blank()
         sheet.say("Comparable within its series.", style=GOOD)
@@ -50,18 +58,22 @@ def standing(sheet: Sheet, run: Payload) -> None:
             sheet.say(f"- The pack: {run.suite.why_not}", hang=2)
     if not run.complete:
         sheet.blank()
-        sheet.say(
-            "Stopped before its end: what follows is what was measured until then. Complete it "
-            f"with `npumark run --resume {run.run_id}`.",
-            style=WARN,
-        )
+        said = "Stopped before its end: what follows is what was measured until then."
+        where = "" if kept else ", on the computer that measured it,"
+        said += f" Complete it{where} with `npumark run --resume {run.run_id}`."
+        sheet.say(said, style=WARN)
     _noise(sheet, run)
     told = [code for code in run.warnings if code not in _TOLD_ABOVE]
     if told:
         sheet.heading("Take note")
         for code in told:
-            partial = code == "delivered_partial" and not _lost_a_network(run)
-            sheet.say(f"- {NOT_ASKED_FOR if partial else advice(WARNINGS, code)}", hang=2)
+            sheet.say(f"- {_warning(code, run)}", hang=2)
+
+
+def _warning(code: str, run: Payload) -> Advice:
+    if code == "delivered_partial" and not _lost_a_network(run):
+        return NOT_ASKED_FOR
+    return void_attempts(*void_of_all(run)) if code == "box_void" else advice(WARNINGS, code)
 
 
 def _lost_a_network(run: Payload) -> bool:

@@ -25,18 +25,19 @@ def render(
     catalog: Catalog | None = None,
     where: Path | None = None,
     logs: Path | None = None,
+    kept: bool = True,
 ) -> str:
     """Return the report of ``record``, laid out for ``page``.
 
     ``catalog`` tells the workloads' names; ``where`` is the record's path, ``logs`` the folder
-    of the workers' logs. Every figure is the record's own: nothing is computed here but ratios
-    of figures and layout.
+    of the workers' logs; ``kept`` says that the run is in this computer's history. Every figure
+    is the record's own: nothing is computed here but ratios of figures and layout.
     """
     run = record.payload
     known = catalog or Catalog()
     sheet = Sheet(page)
     headline(sheet, run)
-    standing(sheet, run)
+    standing(sheet, run, kept=kept)
     processors(sheet, run, known)
     large_peak(sheet, run)
     box(sheet, run, logs)
@@ -46,5 +47,5 @@ def render(
     compiled(sheet, run)
     closing.time_spent(sheet, run)
     closing.measured_and_derived(sheet, run)
-    closing.saved(sheet, run, where)
+    closing.saved(sheet, run, where, kept=kept)
     return sheet.text()

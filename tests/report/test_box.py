@@ -180,6 +180,56 @@ def test_a_slow_card_is_flagged_with_advice_and_only_it(report: Any) -> None:
     assert "Slow" not in report()
 
 
+def test_a_card_far_above_its_solo_peak_is_remarked_on_and_only_it(report: Any) -> None:
+    text = report(cards=[card(1, 100.0, 104.0), card(2, 50.0, 147.5), card(3)])
+    remark = "Faster in the box than alone: its solo peak was disturbed. Measure again."
+    assert flat(text).count(remark) == 1
+    lines = text.splitlines()
+    at = next(i for i, line in enumerate(lines) if line.strip().startswith("dgpu-2"))
+    assert lines[at + 2].strip() == remark
+
+
+def test_what_broke_a_bound_is_told_by_its_name(report: Any) -> None:
+    why = "dgpu-2 answered wrong: snr_db 3 dB is below the bound 20 dB"
+    void = attempt(1, counts=False, tops=None, skew_ns=None, void_because=[why])
+    text = flat(report(attempts=[void], tops=None, why=why, scaling=None))
+    assert text.count("dgpu-2 answered wrong: SNR 3 is below the bound of 20 dB") == 2
+    assert "snr_db" not in text
+
+
+@pytest.mark.parametrize(
+    ("void", "said"),
+    [
+        ((1,), "1 of 2 attempts at all cards at once does not count: a card crashed"),
+        ((1, 2), "2 of 2 attempts at all cards at once do not count: a card crashed"),
+    ],
+)
+def test_how_many_attempts_are_void_is_told(
+    make_record: Make, void: tuple[int, ...], said: str
+) -> None:
+    attempts = [attempt(n, counts=n not in void) for n in (1, 2)]
+    shown = role(attempts=[*attempts, attempt(3, counts=False, status="interrupted")])
+    record = make_record(box={"roles": [shown]}, warnings=["box_void"])
+    assert f"- {said}" in flat(render(record, Page()))
+
+
+def test_a_run_of_cards_alone_names_no_processor_it_left_out(
+    make_record: Make, make_engine: Any
+) -> None:
+    base = make_record().payload.model_dump(mode="json", by_alias=True)["plan"]
+    cpu = {"id": "cpu", "role": "CPU", "name": "Xeon", "number": 1, "details": {}}
+    engine = make_engine("ort-cuda-dgpu-1", "ONNX Runtime CUDA", 100.0, None)
+    fields = {
+        "processors": [cpu, processor(1)],
+        "engines": [engine | {"processor": "dgpu-1"}],
+        "entries": [],
+    }
+    for mode, named in (("only", False), ("on", True)):
+        plan = base | {"box": {"mode": mode, "roles": None, "cards": None, "solo": []}}
+        text = render(make_record(plan=plan, **fields), Page())
+        assert ("Not measured: CPU" in flat(text)) is named
+
+
 def test_a_total_that_is_null_has_its_reason_and_no_zero(report: Any) -> None:
     why = "1 of 5 attempts count: dgpu-2 hung"
     gone = [card(n, inside=None) for n in (1, 2)]

@@ -65,6 +65,15 @@ def test_a_stopped_run_says_how_to_complete_it(make_record: Make) -> None:
     assert "npumark run --resume 20261130-214500-abcd" in text
 
 
+def test_a_run_of_another_computer_is_named_by_its_file(make_record: Make) -> None:
+    where = Path("/elsewhere/my box.json")
+    known = render(make_record(complete=False), Page(), where=where)
+    assert "with `npumark verify 20261130-214500-abcd`" in flat(known)
+    text = render(make_record(complete=False), Page(), where=where, kept=False)
+    assert "\n  npumark verify '/elsewhere/my box.json'\n" in text
+    assert "on the computer that measured it, with `npumark run --resume" in flat(text)
+
+
 def test_a_partial_delivered_figure_names_what_is_missing(make_record: Make) -> None:
     text = render(make_record(), Page())
     assert re.search(r"delivered .*partial, never ranked: without granite-30m", text)
