@@ -33,12 +33,64 @@ def report(
         bool, typer.Option("--json", help="Put the record itself, as JSON, on standard output.")
     ] = False,
 ) -> None:
-    """Show a record as a report: the score, every engine, what failed and what to do about it."""
+    """Show a record as a report: the score, every engine, what failed and what to do about it.
+
+    What `npumark diagnose` saved is shown too: its file, or its id.
+    """
     from npumark.record.files import read_record
     from npumark.record.history import locate
 
+    if (found := diagnostics_of(record)) is not None:
+        _show_diagnostics(found, as_json=json)
+        return
     path = locate(record)
     show(read_record(path), path, as_json=json)
+
+
+def diagnostics_of(name: str) -> Path | None:
+    """Return the diagnostics document that ``name`` means, by its file, folder or id; null where
+    it means something else."""
+    import os
+    from pathlib import Path
+
+    from npumark import paths
+    from npumark.diagnose.document import NAME
+
+    path = Path(name)
+    own = paths.data_dir() / "diagnostics" / name / NAME
+    # The functions of os.path raise nowhere, whatever the name holds.
+    if len(path.parts) == 1 and not os.path.exists(path) and os.path.isfile(own):  # noqa: PTH110, PTH113
+        return own
+    found = path / NAME if os.path.isdir(path) else path  # noqa: PTH112
+    return found if _is_diagnostics(found) else None
+
+
+def _is_diagnostics(path: Path) -> bool:
+    import json
+
+    from npumark.diagnose.document import SCHEMA
+    from npumark.record.model import MAX_RECORD_BYTES
+
+    try:
+        with path.open("rb") as file:
+            document = json.loads(file.read(MAX_RECORD_BYTES + 1))
+        return bool(document["payload"]["schema"] == SCHEMA)
+    except (OSError, ValueError, LookupError, TypeError, RecursionError):
+        return False  # whoever reads it as a record says what is wrong with it
+
+
+def _show_diagnostics(path: Path, *, as_json: bool) -> None:
+    import sys
+
+    from npumark.diagnose.document import encode, read_document
+    from npumark.report.diagnose import render
+    from npumark.report.page import page_of
+
+    document = read_document(path)
+    if as_json:
+        output.put(encode(document).decode())
+    else:
+        output.put(render(document, page_of(sys.stdout), catalog=known_names(), where=path))
 
 
 def show(record: Record, path: Path, *, as_json: bool) -> None:
@@ -53,14 +105,15 @@ def show(record: Record, path: Path, *, as_json: bool) -> None:
     if as_json:
         output.put(encode(record).decode())
         return
-    logs = run_folder(record.payload.run_id).logs
+    folder = run_folder(record.payload.run_id)
     output.put(
         render(
             record,
             page_of(sys.stdout),
             catalog=known_names(),
             where=path,
-            logs=logs if logs.is_dir() else None,
+            logs=folder.logs if folder.logs.is_dir() else None,
+            kept=folder.record.is_file(),
         )
     )
 

@@ -45,11 +45,17 @@ def verify(
     figures follow from the attempts, the manifest and the policy, to the last bit. Raw samples
     beside the record are checked against it as well.
     """
-    from npumark.errors import IntegrityError
+    from npumark.cli.report import diagnostics_of
+    from npumark.errors import IntegrityError, UsageError
     from npumark.record.files import read_record
     from npumark.record.history import locate
     from npumark.record.samples import check_samples
 
+    if (diagnostics := diagnostics_of(record)) is not None:
+        raise UsageError(
+            f"{diagnostics} is what `npumark diagnose` saved, and no record",
+            f"`npumark diagnose --check {diagnostics}` reads its findings again.",
+        )
     path = locate(record)
     fault: IntegrityError | None = None
     try:

@@ -1,0 +1,50 @@
+"""``npumark report`` and ``verify`` on what ``npumark diagnose`` saved."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from npumark.cli.app import main
+from npumark.diagnose.document import encode
+from tests.report.test_diagnose import document
+
+ID = "20261201T130000Z-123456"
+
+
+@pytest.fixture
+def saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("NPUMARK_HOME", str(tmp_path))
+    path = tmp_path / "data" / "diagnostics" / ID / "diagnostics.json"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(encode(document()))
+    return path
+
+
+def test_diagnostics_are_shown_by_file_folder_and_id(
+    saved: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in (str(saved), str(saved.parent), ID):
+        assert main(["report", name]) == 0
+        assert "Contention" in capsys.readouterr().out
+    assert main(["report", ID, "--json"]) == 0
+    assert capsys.readouterr().out == saved.read_text(encoding="utf-8")
+
+
+def test_edited_diagnostics_are_refused(saved: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    whole = json.loads(saved.read_bytes())
+    whole["payload"]["id"] = "other"
+    saved.write_text(json.dumps(whole))
+    assert main(["report", str(saved)]) == 5
+    assert "was changed after it was written" in capsys.readouterr().err
+
+
+def test_diagnostics_are_no_record_to_verify(
+    saved: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["verify", ID]) == 2
+    said = capsys.readouterr().err
+    assert f"{saved} is what `npumark diagnose` saved" in said
+    assert f"`npumark diagnose --check {saved}`" in said
