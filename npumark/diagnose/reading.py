@@ -7,6 +7,7 @@ beside it can read each one again.
 from __future__ import annotations
 
 import hashlib
+import stat
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -95,19 +96,43 @@ def from_first_call(samples: Mapping[str, Samples]) -> dict[str, Samples]:
 def read_samples(folder: Path, file: SampleFile) -> Samples:
     """Return the raw samples of a step, [n] or [n, columns] int64.
 
-    Raises IntegrityError where the file is missing or is not what the document says.
+    Raises IntegrityError where the file does not lie below ``folder``, is missing or is not what
+    the document says, which may be another's: nothing is opened that is no file of that size.
     """
-    path = folder / file.file
+    path = _below(folder, file.file)
+    size = 8 * file.n * file.columns
     try:
-        raw = path.read_bytes()
+        kind = path.stat()
+        if not stat.S_ISREG(kind.st_mode) or not _inside(folder, path):
+            raise IntegrityError(f"{file.file} is no file of the document's folder")
+        if kind.st_size != size:
+            raise IntegrityError(
+                f"{file.file} was changed after it was written: it does not hold {file.n} samples "
+                f"of {file.columns}"
+            )
+        with path.open("rb") as stream:
+            raw = stream.read(size)
     except OSError as fault:
         raise IntegrityError(f"{file.file} cannot be read: {fault.strerror or fault}") from fault
     if hashlib.sha256(raw).hexdigest() != file.sha256:
         raise IntegrityError(f"{file.file} was changed after it was written")
-    if len(raw) != 8 * file.n * file.columns:
-        raise IntegrityError(f"{file.file} does not hold {file.n} samples of {file.columns}")
     values = np.frombuffer(raw, dtype="<i8").astype(np.int64)
     return values if file.columns == 1 else values.reshape(file.n, file.columns)
+
+
+def _below(folder: Path, name: str) -> Path:
+    """Return where ``name`` lies: one form of path on every system, and downwards alone."""
+    parts = name.split("/")
+    if not name.isprintable() or any(part in ("", ".", "..") for part in parts):
+        raise IntegrityError(f"{name!r} is no file of the document's folder")
+    if any(character in name for character in "\\:"):
+        raise IntegrityError(f"{name!r} is no file of the document's folder")
+    return folder.joinpath(*parts)
+
+
+def _inside(folder: Path, path: Path) -> bool:
+    """Say whether no link leads ``path`` out of ``folder``."""
+    return path.resolve().is_relative_to(folder.resolve())
 
 
 def seen_of(step: StepSeen, folder: Path) -> Seen:

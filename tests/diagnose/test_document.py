@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import os
+import sys
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -27,7 +29,15 @@ from npumark.diagnose.document import (
 )
 from npumark.diagnose.latency import latency_of
 from npumark.diagnose.probe import Finding, Probe, Ratio, Samples, Seen, Step, Target, rate
-from npumark.diagnose.reading import differences, find, from_first_call, seen_of, target_of, told
+from npumark.diagnose.reading import (
+    differences,
+    find,
+    from_first_call,
+    read_samples,
+    seen_of,
+    target_of,
+    told,
+)
 from npumark.errors import IntegrityError, UsageError
 from npumark.policy import DiagnoseRules, load_policy
 from npumark.record.canonical import payload_sha256
@@ -259,3 +269,45 @@ def test_samples_that_a_probe_cannot_read_make_its_finding_fail() -> None:
     assert found.status == "failed"
     assert found.why is not None
     assert "cannot be read: KeyError" in found.why
+
+
+def a_file(folder: Path, name: str = "calls.i64") -> SampleFile:
+    raw = np.arange(3, dtype="<i8").tobytes()
+    (folder / "calls.i64").write_bytes(raw)
+    return SampleFile(file=name, sha256=hashlib.sha256(raw).hexdigest(), n=3, columns=1)
+
+
+@pytest.mark.parametrize(
+    "name", ["", ".", "../calls.i64", "a/../../calls.i64", "..\\calls.i64", "C:calls.i64", "a\0b"]
+)
+def test_samples_lie_below_the_document_alone(tmp_path: Path, name: str) -> None:
+    below = tmp_path / "run"
+    (below / "a").mkdir(parents=True)
+    file = a_file(tmp_path, name)
+    with pytest.raises(IntegrityError, match="is no file of the document's folder"):
+        read_samples(below, file)
+
+
+def test_an_absolute_path_is_none_of_a_documents(tmp_path: Path) -> None:
+    a_file(tmp_path)
+    with pytest.raises(IntegrityError, match="is no file of the document's folder"):
+        read_samples(tmp_path, a_file(tmp_path, str(tmp_path / "calls.i64")))
+    assert read_samples(tmp_path, a_file(tmp_path)).tolist() == [0, 1, 2]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="has neither without privileges")
+def test_nothing_is_opened_that_is_no_plain_file_of_that_size(tmp_path: Path) -> None:
+    file = a_file(tmp_path)
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "calls.i64").symlink_to(tmp_path / "calls.i64")
+    with pytest.raises(IntegrityError, match="is no file of the document's folder"):
+        read_samples(run, file)
+    (run / "calls.i64").unlink()
+    os.mkfifo(run / "calls.i64")  # opening it would wait for ever
+    with pytest.raises(IntegrityError, match="is no file of the document's folder"):
+        read_samples(run, file)
+    (run / "calls.i64").unlink()
+    (run / "calls.i64").write_bytes(b"0" * 25)
+    with pytest.raises(IntegrityError, match="does not hold 3 samples"):
+        read_samples(run, file)
