@@ -12,10 +12,11 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from npumark.engines.base import Array, Engine, LoadRequest
+from npumark.engines.base import Array, Engine, LoadRequest, batch_fault
 from npumark.engines.onnx_batch import batched, rewritten
 from npumark.engines.openvino import OpenVino
 from npumark.engines.ort import OnnxRuntime
+from npumark.engines.ort_automatic import picked
 from npumark.errors import EngineError, Unsupported
 from npumark.pack.manifest import TensorSpec
 from npumark.policy import DATA
@@ -203,7 +204,7 @@ def test_a_batch_neither_reads_nor_keeps_a_compiled_model(tmp_path: Path) -> Non
 # -- devices that the runtime chooses -----------------------------------------------------------
 
 
-def chosen(engine: Engine, request: LoadRequest) -> tuple[str | None, Array]:
+def chosen(engine: Engine, request: LoadRequest) -> tuple[tuple[str, ...], Array]:
     session = engine.load(replace(request, device_choice="automatic"))
     session.inputs()[0][...] = 1
     session.step()()
@@ -223,8 +224,8 @@ def test_a_runtime_tells_what_it_picked(
 
     if set(openvino.Core().available_devices) != {"CPU"}:
         pytest.skip("there is more to choose from than the CPU")
-    picked, answer = chosen(engine(), chain.request(name, "fp32"))
-    assert picked == picks
+    found, answer = chosen(engine(), chain.request(name, "fp32"))
+    assert found == (picks,)
     assert np.abs(answer).sum() > 0
 
 
@@ -235,7 +236,7 @@ def test_what_is_measured_has_no_choice(
     request = chain.request(name, "fp32")
     assert request.device_choice == "own"
     session = engine().load(request)
-    assert session.picked() is None
+    assert session.picked() == ()
     session.close()
 
 
@@ -254,3 +255,36 @@ def test_an_older_onnx_runtime_has_no_choice(chain: Any, monkeypatch: pytest.Mon
     request = replace(chain.request("ort-cpu", "fp32"), device_choice="automatic")
     with pytest.raises(Unsupported, match="does not choose providers by itself"):
         OnnxRuntime().load(request)
+
+
+class Silent:
+    """A session of an ONNX Runtime that does not tell what went where."""
+
+    def get_provider_graph_assignment_info(self) -> list[object]:
+        raise RuntimeError("not recorded")
+
+    def get_providers(self) -> list[str]:
+        return ["CPUExecutionProvider"]
+
+
+def test_providers_that_a_session_lists_are_not_what_it_picked() -> None:
+    with pytest.raises(EngineError, match="does not tell which providers"):
+        picked(Silent())
+
+
+@pytest.mark.parametrize(
+    ("told", "kind"),
+    [
+        ("ShapeInferenceError: mismatch", Unsupported),
+        ("Got invalid dimensions for input: x", Unsupported),
+        ("cannot broadcast 4 with 1", Unsupported),
+        ("Failed to allocate memory for requested buffer of shape {32,224}", EngineError),
+        ("CUDA failure 700: an illegal memory access", EngineError),
+        ("device removed", EngineError),
+    ],
+)
+def test_only_what_speaks_of_shapes_refuses_a_batch(told: str, kind: type[EngineError]) -> None:
+    fault = batch_fault(4, RuntimeError(told))
+    assert type(fault) is kind
+    assert told in str(fault)
+    assert "4 inputs per call" in str(fault)

@@ -125,11 +125,11 @@ def test_left_to_core_ml_it_may_use_every_device_and_its_plan_tells_what_it_pick
     pack: coreml_build.Pack, engine: FakeCoreMl
 ) -> None:
     own = engine.load(request(pack, "GPU"))
-    assert own.picked() is None
+    assert own.picked() == ()
     own.close()
     session = engine.load(replace(request(pack, "GPU"), device_choice="automatic"))
     assert ("load", "ALL", None) in engine.mac.calls
-    assert session.picked() == "Neural Engine"
+    assert session.picked() == ("Neural Engine",)
     engine.mac.no_plan = "compute plans need macOS 14.4"
     with pytest.raises(EngineError, match=r"macOS 14\.4"):
         session.picked()

@@ -92,4 +92,4 @@ def test_the_summary_names_devices_by_cost() -> None:
         "Neural Engine": {"ops": 1, "cost": 0.7},
         "unknown": {"ops": 1, "cost": 0.1},
     }
-    assert devices(ops) == "Neural Engine, CPU, unknown"
+    assert devices(ops) == ("Neural Engine", "CPU", "unknown")

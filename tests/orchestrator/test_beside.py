@@ -13,6 +13,7 @@ from typing import Any
 import psutil
 import pytest
 
+from npumark.machine import cpu_limits
 from npumark.machine.host import THIS, Host
 from npumark.orchestrator import beside as module
 from npumark.orchestrator.beside import NoLoad, beside
@@ -105,6 +106,34 @@ def test_a_process_that_is_never_busy_is_no_load(
     monkeypatch.setattr(module.program, "__file__", str(program))
     with pytest.raises(NoLoad, match="never became busy"), beside("cpu", rules=RULES, host=ONE):
         pytest.fail("the body ran without its load")
+
+
+def test_a_signal_is_noticed_while_the_load_starts(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    program = tmp_path / "slow.py"
+    program.write_text("import sys\nsys.stdin.read()\n")
+    monkeypatch.setattr(module.program, "__file__", str(program))
+    looks = iter(range(3))
+
+    def check() -> None:
+        if next(looks, None) is None:
+            raise KeyboardInterrupt
+
+    began = time.monotonic()
+    with pytest.raises(KeyboardInterrupt), beside("cpu", rules=RULES, host=ONE, check=check):
+        pytest.fail("the body ran without its load")
+    assert time.monotonic() - began < module._BUSY_WITHIN_S / 2
+    assert not [c for c in psutil.Process().children() if "slow.py" in " ".join(c.cmdline())]
+
+
+def test_a_quota_leaves_no_more_processes_than_it_has_cpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    limits = replace(cpu_limits.limits(), usable=1)
+    monkeypatch.setattr(cpu_limits, "limits", lambda _: limits)
+    more = frozenset({*os.sched_getaffinity(0), 1000})
+    with beside("cpu", rules=RULES, host=replace(THIS, affinity=lambda: more)) as load:
+        assert len(loads()) == 1
+    assert load.facts["processes"] == 1
 
 
 def test_a_process_that_cannot_be_started_is_no_load(monkeypatch: pytest.MonkeyPatch) -> None:

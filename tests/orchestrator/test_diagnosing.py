@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 
 from npumark.diagnose.document import Diagnostics, TargetFields
+from npumark.diagnose.probe import Target as ProbeTarget
 from npumark.diagnose.registry import PROBES
 from npumark.errors import NothingToMeasure, UsageError
 from npumark.orchestrator.diagnose_request import DiagnoseRequest, asked_probes
+from npumark.orchestrator.diagnose_target import timed_s
 from npumark.orchestrator.diagnose_targets import (
     Asked,
     asked_for,
@@ -47,8 +49,10 @@ def benchmark(fastest: str, *, run_id: str = "run", **request: Any) -> Payload:
     return told.model_copy(update={"run_id": run_id})
 
 
-def choices(*benchmarks: Payload, engine: EngineInfo = CPU) -> dict[str, tuple[str, str]]:
-    found = earlier_choices(asked(), {engine.id: engine}, manifest(), benchmarks)
+def choices(
+    *benchmarks: Payload, engine: EngineInfo = CPU, machine: dict[str, Any] | None = None
+) -> dict[str, tuple[str, str]]:
+    found = earlier_choices(asked(), {engine.id: engine}, manifest(), machine or {}, benchmarks)
     return {pair[1]: (e.planned.variant, e.run_id) for pair, e in found.items()}
 
 
@@ -79,10 +83,17 @@ def test_a_benchmark_of_another_pack_tells_nothing() -> None:
     assert choices(told.model_copy(update={"suite": suite})) == {}
 
 
+def test_a_benchmark_of_another_computer_tells_nothing() -> None:
+    """A home may be shared among computers."""
+    told = benchmark("fp16").model_copy(update={"machine": {"cpu_model": "one", "memory_bytes": 1}})
+    assert choices(told, machine={"cpu_model": "one", "memory_bytes": 2})
+    assert choices(told, machine={"cpu_model": "another"}) == {}
+
+
 def test_a_fastest_variant_that_is_known_to_crash_is_not_taken_up() -> None:
     lines = asked()
     plan = tuple(replace(p, skip="known to abort") if p.variant == "fp16" else p for p in lines.all)
-    found = earlier_choices(Asked(plan, plan), {CPU.id: CPU}, manifest(), [benchmark("fp16")])
+    found = earlier_choices(Asked(plan, plan), {CPU.id: CPU}, manifest(), {}, [benchmark("fp16")])
     assert found == {}
 
 
@@ -143,6 +154,18 @@ def target(status: str, *candidates: str) -> TargetFields:
 def test_the_exit_status(targets: list[TargetFields], code: int) -> None:
     payload = Diagnostics.model_construct(targets=targets)
     assert exit_code(payload) == code
+
+
+def test_how_long_the_loops_take_is_the_sum_of_the_steps_and_their_repetition() -> None:
+    target = ProbeTarget("e", "ort", "CPU", "net-1", "fp32", compiles=True, cores=2)
+    policy = load_policy()
+    rules = policy.diagnose
+    probes = {p.name: p for p in PROBES}
+    assert timed_s([], target, policy) == rules.loop_s
+    alone = timed_s([probes["sustained"]], target, policy)
+    assert alone == rules.loop_s + rules.sustained_s + rules.level_s
+    # A load is no loop: nothing is repeated after it.
+    assert timed_s([probes["compile_cache"]], target, policy) == rules.loop_s
 
 
 def _found(*engines: EngineInfo) -> tuple[Found, ...]:

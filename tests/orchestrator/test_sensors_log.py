@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import subprocess
 import sys
 import threading
 import time
@@ -11,6 +12,7 @@ import psutil
 import pytest
 
 from npumark.machine import cpu_sensors
+from npumark.orchestrator import sensors_log as module
 from npumark.orchestrator.sensors_log import SensorLog
 
 MOMENT_S = 0.01
@@ -113,3 +115,39 @@ def test_without_the_program_the_reason_is_told(machine: Any) -> None:
     assert log.readings[0]["why"]["gpus"] == (
         "NVIDIA's NVML cannot be asked: No such file or directory"
     )
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the kernel ends it there")
+def test_the_process_that_asks_ends_with_whoever_started_it(tmp_path: Path) -> None:
+    command = asker(tmp_path, "os.getpid()", then="time.sleep(600)")
+    program = tmp_path / "asker.py"
+    program.write_text(program.read_text().replace("import json", "import json, os"))
+    parent = tmp_path / "dies.py"
+    parent.write_text(
+        "import os, psutil\n"
+        "from npumark.orchestrator.sensors_log import SensorLog\n"
+        f"log = SensorLog(60.0, nvidia={command!r})\n"
+        "log.__enter__()\n"
+        "print(*[c.pid for c in psutil.Process().children()], flush=True)\n"
+        "os.kill(os.getpid(), 9)\n"
+    )
+    died = subprocess.run([sys.executable, parent], capture_output=True, text=True, check=False)
+    (pid,) = (int(word) for word in died.stdout.split())
+    assert within(10, lambda: not psutil.pid_exists(pid))
+
+
+def test_a_process_that_cannot_be_ended_holds_up_nothing(
+    machine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that hangs in a driver: here, one that is not killed."""
+    monkeypatch.setattr(module, "_GONE_WITHIN_S", MOMENT_S)
+    log = SensorLog(LONG_S, host=machine.host, nvidia=asker(tmp_path, then="time.sleep(600)"))
+    with log:
+        child = log._cards._child  # type: ignore[union-attr]
+        assert child is not None
+        monkeypatch.setattr(child, "kill", lambda: None)
+        began = time.monotonic()
+    assert time.monotonic() - began < 10
+    monkeypatch.undo()
+    child.kill()
+    child.wait()

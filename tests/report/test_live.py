@@ -316,3 +316,13 @@ def test_all_cards_at_once_are_told_while_they_run_and_what_they_came_to() -> No
     view._progress.take(feed[5])
     assert not any(line.plain.startswith("now") for line in view._status())
     assert len(view._progress.faults) == 1
+
+
+def test_where_there_are_no_attempts_none_are_counted() -> None:
+    page = Page(width=80, colour=False, unicode=True, live=True)
+    for attempts in (True, False):
+        view = LiveView(io.StringIO(), page, attempts=attempts)
+        view(Stage("single", "ort-cpu: one attempt, to compare with"))
+        lines = [line.plain for line in view._status()]
+        assert ("0 attempts done" in " ".join(lines)) == attempts
+        assert lines[-1].startswith("now ")

@@ -82,3 +82,46 @@ def test_idle_lets_time_pass_before_each_call(tiny: Any, tmp_path: Path) -> None
     assert raw(tmp_path, result, "busy").tolist() == [LATENCY_NS] * 5
     assert raw(tmp_path, result, "after-1-ms").tolist() == [LATENCY_NS] * 4
     assert raw(tmp_path, result, "after-10-ms").tolist() == [3 * LATENCY_NS] * 2
+
+
+def test_single_may_be_as_short_as_a_level(tiny: Any, tmp_path: Path) -> None:
+    result = step(tiny, tmp_path, "single", seconds=0.02)
+    assert raw(tmp_path, result, "calls").tolist() == [LATENCY_NS] * 20
+
+
+def facts(result: Result) -> dict[str, Any]:
+    assert result.probed is not None, result.why
+    return result.probed.facts
+
+
+def test_single_tells_how_it_answers_the_whole_eval_set(tiny: Any, tmp_path: Path) -> None:
+    right = facts(step(tiny, tmp_path, "single"))["answers"]
+    assert right["why"] is None
+    assert right["timed_check"]["passed"]
+    assert len(right["timed_check"]["iterations"]) > 1
+    assert len(right["levels_db"]) == 3
+    assert min(right["levels_db"]) > 60
+    tiny.script({"do": "noise", "snr_db": 10})
+    wrong = facts(step(tiny, tmp_path, "single"))["answers"]
+    assert wrong["measures"]["snr_db"] < 15
+    assert max(wrong["levels_db"]) < 15
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "streams"),
+    [
+        ("threads", {"threads": 2, "seconds": 0.02}, ["thread-0", "thread-1"]),
+        ("idle", {"idle_ms": [1], "calls": [4]}, ["the last call"]),
+        ("sustained", {"seconds": 0.02}, ["the last call"]),
+    ],
+)
+def test_one_answer_of_each_stream_is_told(
+    tiny: Any, tmp_path: Path, kind: str, options: dict[str, Any], streams: list[str]
+) -> None:
+    right = facts(step(tiny, tmp_path, kind, **options))["last_answers"]
+    assert list(right) == streams
+    assert all(answer["snr_db"] > 60 and answer["why"] is None for answer in right.values())
+    tiny.script({"do": "zeros"})
+    wrong = facts(step(tiny, tmp_path, kind, **options))["last_answers"]
+    assert all("is zero everywhere" in answer["why"] for answer in wrong.values())
+    assert {answer["snr_db"] for answer in wrong.values()} == {None}
