@@ -20,6 +20,7 @@ from typing import IO, Any
 import psutil
 
 from npumark.orchestrator.worker_env import MARKER
+from npumark.worker.parent import PARENT
 
 if sys.platform == "win32":
     import msvcrt
@@ -92,9 +93,11 @@ def start(
     """Start ``argv`` contained, the number of its result pipe appended as last argument.
 
     ``log_fd`` becomes its stdout and stderr. Both descriptors stay open here; the caller closes
-    them. Raises OSError where the program cannot be started.
+    them. The calling thread must outlive the process: on Linux a worker ends with it. Raises
+    OSError where the program cannot be started.
     """
     marker = env[MARKER]
+    env = {**env, PARENT: str(os.getpid())}
     if sys.platform == "win32":
         handle = msvcrt.get_osfhandle(result_fd)
         os.set_handle_inheritable(handle, True)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass
@@ -25,6 +26,8 @@ from npumark.orchestrator.containment import kill_marked
 
 _LOCK = "measuring.lock"
 _HOLDER = "measuring.json"
+_GONE_WITHIN_S, _LOOK_S = 5.0, 0.01
+"""So long, and so often, is looked whether what was killed is gone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,9 +126,25 @@ def _read(path: Path) -> Holder | None:
 
 
 def _end_leftovers(previous: Holder | None) -> None:
-    """End the workers of a holder that was killed: the lock is ours, so it no longer lives."""
-    if previous is not None and previous.marker.startswith("npumark-"):
-        kill_marked(previous.marker)
+    """End the workers of a holder that was killed: the lock is ours, so it no longer lives.
+
+    Waits until they are gone, as they would compute beside what is measured next; not for one
+    that is stuck in the kernel.
+    """
+    if previous is None or not previous.marker.startswith("npumark-"):
+        return
+    left = kill_marked(previous.marker)
+    until = time.monotonic() + _GONE_WITHIN_S
+    while (left := [pid for pid in left if _runs(pid)]) and time.monotonic() < until:
+        time.sleep(_LOOK_S)
+
+
+def _runs(pid: int) -> bool:
+    """Whether a process still computes; one that nobody waited for does not."""
+    try:
+        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
+    except psutil.Error:
+        return False
 
 
 def _taken(holder: Holder | None) -> Taken:

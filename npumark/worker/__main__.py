@@ -3,7 +3,7 @@
 PIPE is an inherited file descriptor, on Windows an inherited handle. Whatever happens inside
 becomes a result with its own status; only a death of the process leaves none. The exit status
 is 0 where a result was delivered. The worker of a window that nobody releases any more ends
-without one.
+without one, as does one whose parent has ended.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from dataclasses import replace  # noqa: E402
 from npumark.errors import EngineError, PackError, Unsupported, WrongDevice  # noqa: E402
 from npumark.worker import affinity  # noqa: E402
 from npumark.worker.barrier import Abandoned, Barrier, alone, pipe_barrier  # noqa: E402
+from npumark.worker.parent import end_with_parent  # noqa: E402
 from npumark.worker.protocol import (  # noqa: E402
     MAX_RESULT_BYTES,
     Job,
@@ -34,6 +35,9 @@ def main(arguments: list[str], began_ns: int = _BEGAN) -> int:
     if len(arguments) != 1:
         print("usage: python -m npumark.worker PIPE < JOB", file=sys.stderr)
         return 2
+    if not end_with_parent():
+        print("whoever started this worker has ended", file=sys.stderr)
+        return 1
     pipe = _open_pipe(int(arguments[0]))
     try:
         job = decode_job(sys.stdin.buffer.readline())

@@ -15,6 +15,7 @@ import pytest
 
 from npumark import paths
 from npumark.errors import SetupError
+from npumark.orchestrator import lock
 from npumark.orchestrator.containment import kill_marked
 from npumark.orchestrator.lock import Taken, at_work, measuring, measuring_with
 from npumark.orchestrator.worker_env import MARKER
@@ -75,6 +76,29 @@ def test_workers_of_a_killed_holder_are_ended(tmp_path: Path) -> None:
     command = [sys.executable, "-c", "import time; time.sleep(600)"]
     with subprocess.Popen(command, env=env) as child, measuring("npumark run", tmp_path):
         assert child.wait(10) != 0
+
+
+def test_the_next_does_not_begin_before_they_are_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    note = {"pid": 1, "command": "npumark run", "since": "then", "marker": "npumark-1-1"}
+    (tmp_path / "measuring.json").write_text(json.dumps(note))
+    looks = iter([True, False, True, False])
+    monkeypatch.setattr(lock, "kill_marked", lambda _: [11, 12])
+    monkeypatch.setattr(lock, "_runs", lambda pid: pid in (11, 12) and next(looks))
+    with measuring("npumark run", tmp_path):
+        assert next(looks, None) is None
+
+
+def test_one_that_cannot_be_ended_is_not_waited_for_without_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    note = {"pid": 1, "command": "npumark run", "since": "then", "marker": "npumark-1-1"}
+    (tmp_path / "measuring.json").write_text(json.dumps(note))
+    monkeypatch.setattr(lock, "kill_marked", lambda _: [os.getpid()])
+    monkeypatch.setattr(lock, "_GONE_WITHIN_S", 0.05)
+    with measuring("npumark run", tmp_path) as holder_:
+        assert holder_.pid == os.getpid()
 
 
 def test_only_the_marked_are_killed() -> None:

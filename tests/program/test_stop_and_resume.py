@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -147,7 +148,7 @@ def test_a_killed_run_is_completed(bench: Any, await_line: Await, moments: tuple
         assert "npumark ended before" in (void[-1].why or "")
 
 
-def test_a_worker_of_a_killed_run_is_ended_by_the_next(
+def test_a_worker_of_a_killed_run_ends_with_it_or_with_the_next(
     bench: Any, make_card: Card, await_line: Await
 ) -> None:
     with bench.start(make_card(faults=[HANG]), workloads=(NET,)) as process:
@@ -155,7 +156,11 @@ def test_a_worker_of_a_killed_run_is_ended_by_the_next(
         await_hang(bench, f"virtual-cpu.{NET}.fp32.1")
         process.kill()
         process.wait(30)
-    assert len(workers(process.pid)) == 1
+    if sys.platform == "linux":
+        until = time.monotonic() + 10
+        while workers(process.pid) and time.monotonic() < until:
+            time.sleep(0.01)
+        assert workers(process.pid) == []
     assert resume(bench).exit_code == 0
     assert workers(process.pid) == []
 
