@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from npumark.cli.app import COMMANDS, LazyCommands
+from npumark.policy import load_policy
 
 TEXT = (Path(__file__).parents[1] / "docs" / "FLEET.md").read_text(encoding="utf-8")
 BLOCKS = [
@@ -71,9 +72,9 @@ def test_a_call_with_an_option_that_is_none_would_be_found() -> None:
 
 
 def test_each_option_of_the_table_exists() -> None:
-    told = re.findall(r"^\| `(--[a-z]+)", TEXT, re.MULTILINE)
+    told = re.findall(r"^\| `(--?[a-z-]+)", TEXT, re.MULTILINE)
     known = {o for p in LazyCommands()["box"].params for o in p.opts}
-    assert len(told) >= 5
+    assert len(told) >= 10
     assert set(told) <= known
 
 
@@ -96,10 +97,15 @@ def test_each_manifest_and_playbook_parses_and_calls_what_there_is(text: str) ->
 
 
 def reader(boxed: Any) -> subprocess.CompletedProcess[str]:
+    why = "nothing to sum" if boxed is None else None
+    return read(json.dumps({"payload": {"box": boxed, "box_why": why}}))
+
+
+def read(text: str) -> subprocess.CompletedProcess[str]:
     (program,) = (text for kind, text in BLOCKS if kind == "python")
     return subprocess.run(
         [sys.executable, "-W", "error", "-c", program],
-        input=json.dumps({"payload": {"box": boxed}}),
+        input=text,
         capture_output=True,
         text=True,
         check=False,
@@ -107,7 +113,7 @@ def reader(boxed: Any) -> subprocess.CompletedProcess[str]:
 
 
 def role(**over: Any) -> dict[str, Any]:
-    card = {"card": "dgpu-1", "slow_alone": False, "slow_in_box": False}
+    card = {"card": "dgpu-1", "slow_alone": False, "slow_in_box": False, "of_solo": 0.95}
     made = {"role": "dGPU", "tops": 180.0, "why": None, "scaling": 0.95, "cards": [card]}
     return {**made, "attempts": [{"n": 1, "void_because": []}], **over}
 
@@ -122,7 +128,23 @@ def test_the_reader_passes_a_box_that_is_good() -> None:
     ("over", "said"),
     [
         ({"scaling": 0.5}, "scaling 0.500"),
-        ({"cards": [{"card": "dgpu-3", "slow_alone": None, "slow_in_box": True}]}, "slow: dgpu-3"),
+        (
+            {
+                "cards": [
+                    {"card": "dgpu-3", "slow_alone": None, "slow_in_box": True, "of_solo": 0.9}
+                ]
+            },
+            "slow: dgpu-3",
+        ),
+        (
+            {
+                "cards": [
+                    {"card": "dgpu-3", "slow_alone": None, "slow_in_box": None, "of_solo": 2.95}
+                ]
+            },
+            "disturbed alone, measure again: dgpu-3",
+        ),
+        ({"scaling": 1.4}, "scaling 1.400"),
         ({"tops": None, "scaling": None, "why": "dgpu-2 hung"}, "dGPU dgpu-2 hung"),
     ],
 )
@@ -130,6 +152,29 @@ def test_the_reader_fails_a_box_that_is_not(over: dict[str, Any], said: str) -> 
     done = reader({"roles": [role(**over)]})
     assert (done.returncode, done.stderr) == (1, "")
     assert said in done.stdout
+
+
+def test_the_reader_says_where_there_is_nothing_to_read() -> None:
+    for done, said in ((read(""), "no record"), (reader(None), "no box total: nothing to sum")):
+        assert (done.returncode, done.stdout) == (1, "")
+        assert said in done.stderr
+
+
+def test_the_bound_is_the_policys() -> None:
+    most = f"{load_policy().box.most_scaling:g}"
+    assert re.findall(r"(?:MAX_SCALING = 0.9, |max_scaling: )([\d.]+)", TEXT) == [most, most]
+
+
+def test_each_example_installs_what_drives_the_cards() -> None:
+    """Slurm's in its script, the others as arguments."""
+    pytest.importorskip("yaml", reason="PyYAML is not installed")
+    import yaml
+
+    found = [call for text in SHELL for call in shell_calls(text) if call[0] == "engines"]
+    assert found == [["engines", "install", "cuda"]]
+    for text in YAML:
+        calls = yaml_calls(yaml.safe_load(text))
+        assert [c[0] for c in calls] == ["engines", "box"]
 
 
 def test_the_reader_says_why_an_attempt_is_void() -> None:
