@@ -9,6 +9,7 @@ from pydantic import ValidationError
 
 from npumark.diagnose.document import Candidate, ProbeFinding, StepSeen, TargetFields
 from npumark.diagnose.latency import latency_of
+from npumark.diagnose.noise import AGAIN
 from npumark.diagnose.probe import Probe, Seen, Step, rate
 from npumark.diagnose.probe import Target as ProbeTarget
 from npumark.diagnose.reading import failed, find, told
@@ -28,10 +29,6 @@ from npumark.score.planned import Planned
 from npumark.worker.protocol import Status
 
 _SINGLE = Step("single", "single")
-
-AGAIN = "again"
-"""The step that ends a probe: the single loop, as short as a level's. What it differs by from the
-single attempt is what the machine did meanwhile, whatever the probe did."""
 
 
 @dataclass(slots=True)
@@ -224,6 +221,7 @@ def timed_s(probes: Sequence[Probe], target: ProbeTarget, policy: Policy) -> flo
 
 
 def _again(rules: DiagnoseRules) -> Step:
+    """Return the step that ends a probe: the single loop, as short as a level's."""
     return Step(AGAIN, "single", {"seconds": rules.level_s}, seconds=rules.level_s)
 
 
