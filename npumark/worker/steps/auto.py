@@ -18,9 +18,8 @@ def run(stage: Stage) -> Probed:
     """Time calls for ``options["seconds"]`` on the device that the runtime picks.
 
     Leaves ``calls``: int64 [n], the duration of each call. ``picked`` is in the runtime's own
-    words and ``picked_main`` that of them with the most of the work, looked at after the loop:
-    some begin on one device while they compile for another.
-    Raises Unsupported where the runtime has no such choice.
+    words, the device with the most of the work first, looked at after the loop: some begin on one
+    device while they compile for another. Raises Unsupported where the runtime has no such choice.
     """
     request = replace(stage.request, device_choice="automatic")
     began = time.perf_counter_ns()
@@ -48,7 +47,6 @@ def run(stage: Stage) -> Probed:
         {
             "asked": stage.engine.automatic,
             "picked": ", ".join(picked) or None,
-            "picked_main": picked[0] if picked else None,
             "picked_why": why,
             "load_ns": load_ns,
             "first_call_ns": warm.first_call_ns,

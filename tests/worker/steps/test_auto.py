@@ -21,7 +21,6 @@ def test_it_tells_what_was_picked_and_times_calls(tiny: Any, tmp_path: Path) -> 
     assert (result.status, result.why) == ("ok", None)
     facts = result.probed.facts
     assert (facts["asked"], facts["picked"], facts["picked_why"]) == ("AUTO", "Virtual CPU", None)
-    assert facts["picked_main"] == "Virtual CPU"
     assert (facts["first_call_ns"], facts["from_cache"]) == (1_000_000, None)
     assert facts["load_ns"] > 0
     calls = np.fromfile(tmp_path / "calls.i64", "<i8")
@@ -50,7 +49,6 @@ def test_a_runtime_that_does_not_tell_leaves_it_unknown(
     result = run(tiny, tmp_path)
     facts = result.probed.facts
     assert (result.status, facts["picked"], facts["picked_why"]) == ("ok", None, "no such property")
-    assert facts["picked_main"] is None
 
 
 def test_its_answers_are_told(tiny: Any, tmp_path: Path) -> None:
