@@ -51,7 +51,11 @@ class SampleFile(Model):
 
 class StepSeen(Model):
     """A step of a probe and what it came to (diagnose.probe.Step and Seen). ``sensors`` are the
-    readings beside it, their ``at_ns`` counted from the step's first call."""
+    readings beside it, their ``at_ns`` counted from the step's first call.
+
+    ``facts`` hold, beside what the worker told, ``load``: what the whole machine did meanwhile
+    (machine.sensors.load_between). ``status`` is ``gate_failed`` where its answers were wrong;
+    they are in ``facts`` as ``answers`` or ``last_answers`` (worker.answers)."""
 
     name: str
     kind: str
