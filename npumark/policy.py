@@ -122,6 +122,8 @@ class BoxRules:
 
 @dataclass(frozen=True, slots=True)
 class DiagnoseRules:
+    """``percentiles`` are the policy's: whoever has a document's rules can read its tails again."""
+
     loop_s: float
     level_s: float
     streams: tuple[int, ...]
@@ -135,6 +137,7 @@ class DiagnoseRules:
     stream_caches: int
     cache_bytes: int
     notable: float
+    percentiles: Percentiles
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +165,7 @@ def parse_policy(raw: bytes) -> Policy:
     gates = dict(doc["gates"])
     gates["fixed_floors"] = _section(FixedFloors, gates["fixed_floors"])
     gates["degenerate"] = _section(Degenerate, gates["degenerate"])
+    percentiles = _section(Percentiles, doc["percentiles"])
     return Policy(
         version=doc["version"],
         score_version=doc["score_version"],
@@ -171,9 +175,9 @@ def parse_policy(raw: bytes) -> Policy:
         gates=_section(GateRules, gates),
         placement=_section(PlacementRules, doc["placement"]),
         preconditions=_section(Preconditions, doc["preconditions"]),
-        percentiles=_section(Percentiles, doc["percentiles"]),
+        percentiles=percentiles,
         box=_section(BoxRules, doc["box"]),
-        diagnose=_section(DiagnoseRules, doc["diagnose"]),
+        diagnose=_section(DiagnoseRules, {**doc["diagnose"], "percentiles": percentiles}),
         sha256=hashlib.sha256(raw).hexdigest(),
     )
 

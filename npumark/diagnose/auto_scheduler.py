@@ -42,8 +42,8 @@ def finding(
     asked = str(step.facts["asked"])
     own = (single.facts.get("observed") or {}).get("device")
     rows = (
-        _row("this engine", own, single, alone),
-        _row(asked, step.facts.get("picked"), step, chosen),
+        _row("this engine", own, single, alone, rules),
+        _row(asked, step.facts.get("picked"), step, chosen, rules),
     )
     pace = Ratio(
         "auto_rate", chosen / alone, f"inferences/s with {asked} ÷ those on the engine's device"
@@ -59,12 +59,12 @@ def finding(
     return Finding("ok", None, _COLUMNS, rows, "ips", tuple(ratios), said, advice)
 
 
-def _row(choice: str, picked: Any, step: Seen, ips: float) -> dict[str, Any]:
+def _row(choice: str, picked: Any, step: Seen, ips: float, rules: DiagnoseRules) -> dict[str, Any]:
     return {
         "choice": choice,
         "picked": picked,
         "ips": ips,
-        "median_ns": median_ns(step.samples["calls"]),
+        "median_ns": median_ns(step.samples["calls"], rules),
         "load_ns": step.facts.get("load_ns"),
         "first_call_ns": step.facts.get("first_call_ns"),
     }

@@ -41,9 +41,9 @@ def finding(
     """
     del target
     alone = rate(single.samples["calls"])
-    rows = [_row(1, single, alone)]
+    rows = [_row(1, single, alone, rules)]
     tried = [(n, seen[_name(n)]) for n in rules.batches if n != 1 and _name(n) in seen]
-    rows += [_row(n, step, alone) for n, step in tried]
+    rows += [_row(n, step, alone, rules) for n, step in tried]
     levels = {row["batch"]: row["gain_ratio"] for row in rows if row["gain_ratio"] is not None}
     if len(levels) == 1:
         why = next((row["why"] for row in rows if row["why"]), "no batch was measured")
@@ -64,7 +64,7 @@ def finding(
     return Finding("ok", None, shown, tuple(rows), "ips", (ratio,), said, advice)
 
 
-def _row(n: int, step: Seen, alone: float) -> dict[str, Any]:
+def _row(n: int, step: Seen, alone: float, rules: DiagnoseRules) -> dict[str, Any]:
     row: dict[str, Any] = {key: None for key, _ in _COLUMNS}
     row["batch"] = n
     if step.status != "ok":
@@ -75,8 +75,8 @@ def _row(n: int, step: Seen, alone: float) -> dict[str, Any]:
     ips = n * rate(durations)
     row["ips"] = ips
     row["gain_ratio"] = ips / alone
-    row["median_ns"] = median_ns(durations)
-    row["p95_ns"] = p95_ns(durations)
+    row["median_ns"] = median_ns(durations, rules)
+    row["p95_ns"] = p95_ns(durations, rules)
     return row
 
 

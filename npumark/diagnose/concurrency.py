@@ -60,7 +60,7 @@ def finding(
 ) -> Finding:
     """Return the best total rate of several streams against that of one."""
     alone = rate(single.samples["calls"])
-    rows = [_row("1 stream", 1, alone, alone, single.samples["calls"])]
+    rows = [_row("1 stream", 1, alone, alone, single.samples["calls"], rules)]
     levels: dict[StepKind, dict[int, float]] = {}
     for many in _KINDS:
         for k in rules.streams:
@@ -73,7 +73,7 @@ def finding(
                 rows.append({**dict.fromkeys(rows[0]), "streams": _streams(many, k)})
                 rows[-1]["why"] = str(fault)
                 continue
-            rows.append(_row(_streams(many, k), k, ips, alone, durations))
+            rows.append(_row(_streams(many, k), k, ips, alone, durations, rules))
             levels.setdefault(many, {1: alone})[k] = ips
     if not levels:
         return failed(next((r["why"] for r in rows if r["why"]), "no level was measured"))
@@ -127,14 +127,16 @@ def _level(step: Seen) -> tuple[float, Samples]:
     return together_ips(streams), np.concatenate([calls[:, 1] - calls[:, 0] for calls in streams])
 
 
-def _row(streams: str, k: int, ips: float, alone: float, durations: Samples) -> dict[str, Any]:
+def _row(
+    streams: str, k: int, ips: float, alone: float, durations: Samples, rules: DiagnoseRules
+) -> dict[str, Any]:
     return {
         "streams": streams,
         "ips": ips,
         "gain_ratio": ips / alone,
         "each_ips": ips / k,
-        "median_ns": median_ns(durations),
-        "p95_ns": p95_ns(durations),
+        "median_ns": median_ns(durations, rules),
+        "p95_ns": p95_ns(durations, rules),
         "why": None,
     }
 

@@ -41,12 +41,12 @@ def finding(
 ) -> Finding:
     """Return what share of its rate alone the engine keeps beside each load."""
     alone = rate(single.samples["calls"])
-    rows = [_row("nothing", single, alone)]
+    rows = [_row("nothing", single, alone, rules)]
     kept: dict[str, float] = {}
     for load, name in _LOADS:
         step = seen.get(load)
         if step is not None:
-            rows.append(_row(name, step, alone))
+            rows.append(_row(name, step, alone, rules))
             if rows[-1]["ips"] is not None:
                 kept[load] = rows[-1]["kept_share"]
     if not kept:
@@ -65,7 +65,7 @@ def finding(
     return Finding("ok", None, shown, tuple(rows), "ips", ratios, said, advice)
 
 
-def _row(beside: str, step: Seen, alone: float) -> dict[str, Any]:
+def _row(beside: str, step: Seen, alone: float, rules: DiagnoseRules) -> dict[str, Any]:
     row: dict[str, Any] = {key: None for key, _ in _COLUMNS}
     row["beside"] = beside
     if (why := _why_not(step)) is not None:
@@ -74,8 +74,8 @@ def _row(beside: str, step: Seen, alone: float) -> dict[str, Any]:
     durations, load = step.samples["calls"], step.facts.get("beside", {})
     row["ips"] = rate(durations)
     row["kept_share"] = row["ips"] / alone
-    row["median_ns"] = median_ns(durations)
-    row["p95_ns"] = p95_ns(durations)
+    row["median_ns"] = median_ns(durations, rules)
+    row["p95_ns"] = p95_ns(durations, rules)
     row["load_busy_share"] = load.get("busy_share")
     row["moved_gb_per_s"] = load["bytes_per_s"] / 1e9 if load.get("buffer_bytes") else None
     return row

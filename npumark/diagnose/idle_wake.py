@@ -41,13 +41,13 @@ def finding(
     step = seen[_STEP]
     if step.status != "ok":
         return failed(step.why or step.status)
-    busy = median_ns(step.samples["busy"])
+    busy = median_ns(step.samples["busy"], rules)
     rows: list[dict[str, Any]] = []
     taxes: dict[int, float] = {}
     strays, taxed = noise(single, seen, rules), set()
     for ms in (0, *rules.idle_ms):
         durations = step.samples[f"after-{ms}-ms" if ms else "busy"]
-        median = median_ns(durations)
+        median = median_ns(durations, rules)
         taxes[ms] = median / busy
         limit = median_limit(step.samples["busy"], len(durations), len(rules.idle_ms))
         if taxes[ms] > 1 + strays.stray(len(rules.idle_ms)) and median > limit:
@@ -56,7 +56,7 @@ def finding(
             {
                 "idle": f"{ms} ms" if ms else "none",
                 "median_ns": median,
-                "p95_ns": p95_ns(durations),
+                "p95_ns": p95_ns(durations, rules),
                 "tax_ratio": taxes[ms],
                 "calls": len(durations),
             }

@@ -24,9 +24,10 @@ from npumark.diagnose.document import (
     TargetFields,
 )
 from npumark.diagnose.latency import latency_of
+from npumark.diagnose.noise import AGAIN
 from npumark.diagnose.probe import Finding, Probe, Samples, Seen, Step, Target, rate
 from npumark.errors import IntegrityError
-from npumark.policy import DiagnoseRules
+from npumark.policy import DiagnoseRules, Percentiles
 
 _ODD = (ValueError, KeyError, IndexError, TypeError, ZeroDivisionError, OverflowError)
 """What reading samples of another form than expected raises."""
@@ -184,7 +185,7 @@ def _target_differences(
         calls = single.samples["calls"]
         if rate(calls) != fields.probe_ips:
             yield f"probe_ips is {fields.probe_ips}, the samples give {rate(calls)}"
-        if latency_of(calls) != fields.latency_ns:
+        if latency_of(calls, rules) != fields.latency_ns:
             yield "latency_ns is not what the samples give"
         target = target_of(fields)
     except (IntegrityError, *_ODD) as fault:
@@ -197,13 +198,28 @@ def _target_differences(
             continue
         try:
             seen = {step.name: seen_of(step, folder) for step in stated.steps}
-        except IntegrityError as fault:
+            asked = probe.steps(target, rules)
+        except (IntegrityError, *_ODD) as fault:
             yield f"{stated.probe}: {fault}"
+            continue
+        if not _asked(stated.steps, asked):
+            yield f"{stated.probe}: its steps are not those of the probe"
             continue
         again = told(probe, find(probe, target, single, seen, rules), stated.steps)
         for name in ProbeFinding.model_fields:
             if getattr(stated, name) != getattr(again, name):
                 yield f"{stated.probe}: {name} is not what the samples give"
+
+
+def _asked(stated: Sequence[StepSeen], asked: Sequence[Step]) -> bool:
+    """Say whether a document's steps are those that its probe asks for; the repetition of the
+    single loop may follow them."""
+    steps = list(stated)
+    if steps and (steps[-1].name, steps[-1].kind, steps[-1].beside) == (AGAIN, "single", None):
+        steps.pop()
+    return [(s.name, s.kind, s.options, s.beside) for s in steps] == [
+        (s.name, s.kind, s.options, s.beside) for s in asked
+    ]
 
 
 def rules_of(stated: Mapping[str, Any]) -> DiagnoseRules | None:
@@ -212,6 +228,7 @@ def rules_of(stated: Mapping[str, Any]) -> DiagnoseRules | None:
         name: tuple(value) if isinstance(value, list) else value for name, value in stated.items()
     }
     try:
-        return DiagnoseRules(**given)
-    except TypeError:
+        percentiles = Percentiles(**given.pop("percentiles"))
+        return DiagnoseRules(**given, percentiles=percentiles)
+    except (KeyError, TypeError):
         return None

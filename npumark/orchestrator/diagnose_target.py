@@ -153,8 +153,9 @@ class TargetRun:
         if seen.status != "ok":
             return None
         try:
+            rules = self.steps.jobs.policy.diagnose
             self.probe_ips = rate(seen.samples["calls"])
-            self.latency = latency_of(seen.samples["calls"])
+            self.latency = latency_of(seen.samples["calls"], rules)
         except (ValueError, KeyError) as fault:
             self.status, self.why = "no_result", f"the attempt timed nothing: {fault}"
             return None

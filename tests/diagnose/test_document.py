@@ -38,6 +38,7 @@ from npumark.diagnose.reading import (
     target_of,
     told,
 )
+from npumark.diagnose.registry import PROBES
 from npumark.errors import IntegrityError, UsageError
 from npumark.policy import DiagnoseRules, load_policy
 from npumark.record.canonical import payload_sha256
@@ -98,7 +99,9 @@ def payload(tmp_path: Path) -> Diagnostics:
     begins = UPTIME + np.arange(5, dtype=np.int64) * 20 * MS
     calls = np.stack((begins, begins + 20 * MS), axis=1)
     single = step_seen("single", "single", kept(tmp_path, "single.i64", durations))
-    twice = step_seen("twice", "sustained", kept(tmp_path, "twice.i64", calls))
+    twice = step_seen(
+        "twice", "sustained", kept(tmp_path, "twice.i64", calls), options={"seconds": 1.0}
+    )
     fields: dict[str, Any] = {
         "engine": "ort-cpu",
         "processor": "cpu",
@@ -118,7 +121,7 @@ def payload(tmp_path: Path) -> Diagnostics:
         "why": None,
         "probe_ips": rate(durations),
         "py_ips": None,
-        "latency_ns": latency_of(durations),
+        "latency_ns": latency_of(durations, RULES),
         "single": single,
         "findings": [],
     }
@@ -210,6 +213,65 @@ def test_a_changed_or_missing_file_is_named(
     (tmp_path / name).unlink()
     (text,) = differences(payload, tmp_path, [PROBE])
     assert f"{name} cannot be read" in text
+
+
+def test_percentiles_are_those_of_the_documents_rules(payload: Diagnostics, tmp_path: Path) -> None:
+    latency = payload.targets[0].latency_ns
+    assert latency is not None
+    assert (latency.p95, latency.p999) == (10 * MS, None)
+    lax = {**payload.rules, "percentiles": {"p90": 1, "p95": 1, "p99": 1, "p999": 1}}
+    stated = edited(payload.model_copy(update={"rules": lax}))
+    assert differences(stated, tmp_path, [PROBE]) == [
+        "ort-cpu · net: latency_ns is not what the samples give"
+    ]
+    other = edited(stated, latency_ns=latency.model_copy(update={"p99": 10 * MS, "p999": 10 * MS}))
+    assert differences(other, tmp_path, [PROBE]) == []
+
+
+def test_rules_of_another_form_are_told(payload: Diagnostics, tmp_path: Path) -> None:
+    for rules in ({}, {**payload.rules, "percentiles": {}}, {**payload.rules, "percentiles": 3}):
+        other = payload.model_copy(update={"rules": rules})
+        assert differences(other, tmp_path, [PROBE]) == ["its rules are not those of this version"]
+
+
+def test_rules_that_a_probe_cannot_ask_by_are_told(payload: Diagnostics, tmp_path: Path) -> None:
+    odd = payload.model_copy(update={"rules": {**payload.rules, "streams": ["many"]}})
+    finding = odd.targets[0].findings[0].model_copy(update={"probe": "concurrency"})
+    (text,) = differences(edited(odd, findings=[finding]), tmp_path, PROBES)
+    assert text.startswith("ort-cpu · net: concurrency: ")
+
+
+@pytest.mark.parametrize(
+    "over",
+    [
+        {"options": {"seconds": 0.1}},
+        {"kind": "auto"},
+        {"beside": "cpu"},
+        {"name": "again", "kind": "single"},
+    ],
+)
+def test_steps_that_the_probe_does_not_ask_for_are_named(
+    payload: Diagnostics, tmp_path: Path, over: dict[str, Any]
+) -> None:
+    finding = payload.targets[0].findings[0]
+    (step,) = finding.steps
+    other = finding.model_copy(update={"steps": [step.model_copy(update=over)]})
+    assert differences(edited(payload, findings=[other]), tmp_path, [PROBE]) == [
+        "ort-cpu · net: pace: its steps are not those of the probe"
+    ]
+    assert differences(
+        edited(payload, findings=[finding.model_copy(update={"steps": []})]), tmp_path, [PROBE]
+    ) == ["ort-cpu · net: pace: its steps are not those of the probe"]
+
+
+def test_the_repetition_of_the_single_loop_may_follow_a_probes_steps(
+    payload: Diagnostics, tmp_path: Path
+) -> None:
+    finding, single = payload.targets[0].findings[0], payload.targets[0].single
+    assert single is not None
+    again = single.model_copy(update={"name": "again", "options": {"seconds": 1.0}})
+    more = finding.model_copy(update={"steps": [*finding.steps, again]})
+    assert differences(edited(payload, findings=[more]), tmp_path, [PROBE]) == []
 
 
 def test_a_probe_of_another_version_is_told(payload: Diagnostics, tmp_path: Path) -> None:
