@@ -6,6 +6,7 @@ import json
 import os
 import signal
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from npumark.diagnose.document import Diagnostics, TargetFields, read_document
 from npumark.diagnose.reading import differences
 from npumark.diagnose.registry import PROBES
 from npumark.errors import NothingToMeasure, UsageError
+from npumark.machine import cpu_limits
 from npumark.orchestrator.diagnose_request import DiagnoseRequest
 from npumark.orchestrator.diagnosing import Outcome, execute
 from npumark.orchestrator.events import Event, Note, Stage
@@ -87,7 +89,9 @@ def test_the_fastest_variant_of_the_last_benchmark_is_probed(lab: Bench, make_ca
     assert outcome.exit_code == 0
     assert (target.workload, target.variant) == ("tiny-net", "int8-u8s8")
     assert (target.chosen, target.chosen_from) == ("last benchmark", run.record.payload.run_id)
-    assert (target.candidates, lab.notes) == ([], [])
+    assert target.candidates == []
+    (note,) = lab.notes
+    assert note.startswith("the loops of these probes take ")
     assert target.probe_ips == 500.0
     assert target.py_ips is None
     ratios = {r.name: r.value for f in target.findings for r in f.ratios}
@@ -109,7 +113,7 @@ def test_without_a_benchmark_the_variants_are_measured_first_and_that_is_said(
         ("int8-u8s8", 500.0),
     ]
     assert target.variant == "int8-u8s8"
-    (note,) = lab.notes
+    note, _ = lab.notes
     assert "no earlier benchmark" in note
     assert "virtual-cpu · tiny-net" in note
     assert payload.comparable is False
@@ -132,6 +136,85 @@ def test_where_no_variant_passes_nothing_is_probed(lab: Bench, make_card: Card) 
     assert (target.variant, target.single, target.findings) == (None, None, [])
     assert target.why is not None
     assert target.why.startswith("no variant passes here; fp32: ")
+
+
+def test_every_step_says_what_else_ran_and_the_single_loop_ends_a_probe(
+    lab: Bench, make_card: Card
+) -> None:
+    probes = ("idle_wake", "concurrency", "compile_cache")
+    target = only(kept(lab.diagnose(make_card(), probes=probes)))
+    assert target.single is not None
+    steps = [target.single, *(s for f in target.findings for s in f.steps)]
+    assert all(s.facts["load"]["seconds"] > 0 for s in steps)
+    names = {f.probe: [s.name for s in f.steps] for f in target.findings}
+    assert names["idle_wake"][-1] == names["concurrency"][-1] == "again"
+    assert "again" not in names["compile_cache"]
+    (again,) = [s for f in target.findings for s in f.steps if s.name == "again"][:1]
+    assert (again.kind, again.options, again.status) == ("single", {"seconds": 0.02}, "ok")
+
+
+def test_nothing_is_repeated_where_nothing_was_measured(lab: Bench, make_card: Card) -> None:
+    card = make_card(faults=[{"do": "unsupported", "when": "batch"}])
+    target = only(kept(lab.diagnose(card, probes=("batching",))))
+    assert [s.name for s in target.findings[0].steps] == ["batch-2"]
+
+
+def test_an_engine_that_answers_wrong_now_is_not_diagnosed(lab: Bench, make_card: Card) -> None:
+    assert lab.runs.run(make_card()).exit_code == 0
+    outcome = lab.diagnose(make_card(faults=[{"do": "zeros"}]))
+    target = only(kept(outcome))
+    assert outcome.exit_code == 3
+    assert (target.chosen, target.status, target.probe_ips) == (
+        "last benchmark",
+        "gate_failed",
+        None,
+    )
+    assert target.why is not None
+    assert "zero everywhere" in target.why
+    assert target.findings == []
+
+
+@pytest.mark.parametrize(("load", "streams"), [(3, "2 threads"), (6, "2 processes")])
+def test_a_level_that_answers_wrong_has_no_rate(
+    lab: Bench, make_card: Card, load: int, streams: str
+) -> None:
+    """Loads of the variant: the candidate's, the single attempt's, two threads', two processes'."""
+    fault = {"variant": "int8-u8s8", "attempts": [load], "do": "zeros"}
+    finding = only(kept(lab.diagnose(make_card(faults=[fault]), probes=("concurrency",)))).findings[
+        0
+    ]
+    row = next(r for r in finding.rows if r["streams"] == streams)
+    assert row["ips"] is None
+    assert "answers wrong" in str(row["why"])
+    assert sorted(s.status for s in finding.steps) == ["gate_failed", "ok", "ok"]
+
+
+def test_a_batch_of_a_quantised_network_may_be_summed_in_another_order(
+    lab: Bench, make_card: Card
+) -> None:
+    card = make_card(faults=[{"do": "noise", "snr_db": 45, "when": "batch"}])
+    target = only(kept(lab.diagnose(card, probes=("batching",))))
+    (finding,) = target.findings
+    assert (target.format, finding.status, finding.why) == ("INT8", "ok", None)
+    assert finding.rows[1]["ips"] is not None
+
+
+def test_what_runtimes_tell_is_redacted(lab: Bench, make_card: Card) -> None:
+    home = str(lab.runs.home)
+    card = make_card(device=f"{home}/device")
+    outcome = lab.diagnose(card, probes=("auto_scheduler",))
+    kept(outcome)
+    assert home not in outcome.path.read_text(encoding="utf-8")
+    (finding,) = only(outcome.document.payload).findings
+    assert "<npumark-home>/device" in {row["picked"] for row in finding.rows}
+
+
+def test_the_cores_are_the_cpus_that_may_be_used(
+    lab: Bench, make_card: Card, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limits = replace(cpu_limits.limits(), usable=7, threads=3)
+    monkeypatch.setattr(cpu_limits, "limits", lambda *_: limits)
+    assert only(kept(lab.diagnose(make_card()))).cores == 7
 
 
 def test_a_step_that_dies_costs_its_finding_and_no_more(lab: Bench, make_card: Card) -> None:
@@ -209,6 +292,14 @@ def test_sustained_load_lasts_as_long_as_asked(lab: Bench, make_card: Card) -> N
     assert payload.rules["sustained_s"] == 3.0
     (finding,) = only(payload).findings
     assert finding.status == "ok", finding.why
+
+
+def test_sustained_load_without_a_pace_is_refused(lab: Bench, make_card: Card) -> None:
+    lab.runs.rules["pace_window_s"] = "1.0"
+    with pytest.raises(UsageError, match="no two windows to compare") as told:
+        lab.diagnose(make_card(), probes=("sustained",), sustained_s=1.9)
+    assert told.value.hint is not None
+    assert "--sustained-s 2" in told.value.hint
 
 
 def test_a_probe_or_workload_that_is_none_is_refused(lab: Bench, make_card: Card) -> None:
