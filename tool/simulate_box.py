@@ -12,8 +12,9 @@ import argparse
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -23,7 +24,7 @@ sys.path.insert(0, str(ROOT))
 from npumark.engines.virtual_box import Pairs, VirtualBox, make_box  # noqa: E402
 from npumark.pack.manifest import Manifest, Workload, load_manifest  # noqa: E402
 from npumark.policy import Policy, load_policy  # noqa: E402
-from npumark.record.box import BoxAttempt, BoxSolo  # noqa: E402
+from npumark.record.box import BoxAttempt, BoxCheck, BoxSolo  # noqa: E402
 from npumark.record.model import Processor  # noqa: E402
 from npumark.score.attempt import tera_operations  # noqa: E402
 from npumark.score.box import RoleCards, derive_box  # noqa: E402
@@ -63,12 +64,8 @@ def recover(box: VirtualBox, seed: int, manifest: Manifest, policy: Policy) -> R
         _attempt(n, solos, box.calls(window_ns, draw), window_ns)
         for n in range(1, policy.box.attempts + 1)
     ]
-    names = [
-        Processor(id=s.card, role="dGPU", name="Virtual card", number=i + 1, details={})
-        for i, s in enumerate(solos)
-    ]
     cards = RoleCards("dGPU", tuple(solos), (), None)
-    found, _ = derive_box([cards], attempts, names, manifest, policy, quick=False)
+    found, _ = derive_box([cards], attempts, _processors(len(solos)), manifest, policy, quick=False)
     role = found.roles[0] if found else None
     if role is None or role.tops is None or role.solo_tops is None:
         raise ValueError("a simulated box has no total")
@@ -100,55 +97,69 @@ def _solo(i: int, rate: float, workload: Workload) -> BoxSolo:
     )
 
 
+class _Window(NamedTuple):
+    """A card's window, as far as ``score.box`` reads it (BoxWindow)."""
+
+    late_ns: int
+    inside: int
+    straddling: list[tuple[int, int]]
+    check: BoxCheck
+
+
+class _Run(NamedTuple):
+    """A card's part of an attempt, as far as ``score.box`` reads it (BoxCardRun).
+
+    Validating hundreds of thousands of whole ones would take most of a simulation's time.
+    """
+
+    card: str
+    workload: str
+    window: _Window
+    status: str = "ok"
+    passed: bool | None = None
+    counted: float | None = None
+    tops: float | None = None
+
+    def model_copy(self, *, update: dict[str, Any]) -> _Run:
+        return self._replace(**update)
+
+
+_RIGHT = BoxCheck(iteration=0, sample=0, snr_db=60.0, why=None)
+
+
 def _attempt(
     n: int, solos: Sequence[BoxSolo], calls: Sequence[Pairs], window_ns: int
 ) -> BoxAttempt:
-    """Return what an attempt would leave in a record, not judged; validated all at once."""
-    facts = {
-        "role": "dGPU",
-        "n": n,
-        "status": "ran",
-        "why": None,
-        "started_ns": n * 30_000_000_000,
-        "wall_ns": 10_000_000_000,
-        "window_ns": window_ns,
-        "cards": [_run(s, pairs, window_ns) for s, pairs in zip(solos, calls, strict=True)],
-        "counts": False,
-        "void_because": [],
-        "skew_ns": None,
-        "tops": None,
-    }
-    return BoxAttempt.model_validate(facts)
+    """Return what an attempt would leave in a record, not judged."""
+    return BoxAttempt.model_construct(
+        role="dGPU",
+        n=n,
+        status="ran",
+        why=None,
+        started_ns=n * 30_000_000_000,
+        wall_ns=10_000_000_000,
+        window_ns=window_ns,
+        cards=[_run(s, pairs, window_ns) for s, pairs in zip(solos, calls, strict=True)],
+        counts=False,
+        void_because=[],
+        skew_ns=None,
+        tops=None,
+    )
 
 
-def _run(solo: BoxSolo, pairs: Pairs, window_ns: int) -> dict[str, Any]:
+def _run(solo: BoxSolo, pairs: Pairs, window_ns: int) -> _Run:
     # What worker.window_loop.cut says of calls that follow one another from the start on.
-    across = [tuple(map(int, pairs[-1]))] if pairs[-1, 1] > window_ns else []
-    return {
-        "card": solo.card,
-        "engine": solo.engine,
-        "workload": solo.workload,
-        "variant": solo.variant,
-        "status": "ok",
-        "why": None,
-        "pid_exit": 0,
-        "window": {
-            "late_ns": int(pairs[0, 0]),
-            "inside": len(pairs) - len(across),
-            "straddling": across,
-            "calls": len(pairs),
-            "check": {"iteration": 0, "sample": 0, "snr_db": 60.0, "why": None},
-            "load_ns": 0,
-            "warmup_ns": 0,
-            "samples_sha256": None,
-            "peak_rss_bytes": None,
-        },
-        "pin": {"numa_node": None, "cpus": None, "why": "simulated"},
-        "log_tail": None,
-        "passed": None,
-        "counted": None,
-        "tops": None,
-    }
+    across = [(int(pairs[-1, 0]), int(pairs[-1, 1]))] if pairs[-1, 1] > window_ns else []
+    window = _Window(int(pairs[0, 0]), len(pairs) - len(across), across, _RIGHT)
+    return _Run(solo.card, solo.workload, window)
+
+
+@cache
+def _processors(count: int) -> list[Processor]:
+    return [
+        Processor(id=f"dgpu-{i}", role="dGPU", name="Virtual card", number=i, details={})
+        for i in range(1, count + 1)
+    ]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
