@@ -112,7 +112,8 @@ class TargetFields(Model):
     ``chosen`` says where the fastest variant is known from: the run ``chosen_from``, or the
     ``candidates`` measured now for the reason ``chosen_why``. ``probe_ips`` is the rate of the
     one attempt, ``single``: calls ÷ their summed time. ``cores`` are the CPUs that this program
-    may use, ``compiles`` whether the engine keeps compiled models.
+    may use, ``compiles`` whether the engine keeps compiled models, ``card`` the processor's bus
+    address where it has a known one.
     """
 
     engine: str
@@ -122,6 +123,7 @@ class TargetFields(Model):
     version: str | None
     compiles: bool
     cores: Count
+    card: str | None = None
     workload: str
     variant: str | None
     format: str | None

@@ -28,7 +28,8 @@ Beside = Literal["cpu", "memory"]
 class Target:
     """One engine and network, on the variant that is probed. ``runtime`` is the engine's
     (``ort``, ``openvino``, ``coreml`` …), ``role`` its processor's; ``compiles`` says that the
-    engine keeps compiled models; ``cores`` how many CPUs this program may use."""
+    engine keeps compiled models; ``cores`` how many CPUs this program may use, ``card``
+    the bus address of its processor where it has a known one, as sensors name cards."""
 
     engine: str
     runtime: str
@@ -37,6 +38,7 @@ class Target:
     variant: str
     compiles: bool
     cores: int
+    card: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

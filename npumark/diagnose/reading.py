@@ -157,6 +157,7 @@ def target_of(fields: TargetFields) -> Target:
         variant=fields.variant,
         compiles=fields.compiles,
         cores=fields.cores,
+        card=fields.card,
     )
 
 

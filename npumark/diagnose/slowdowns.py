@@ -125,13 +125,12 @@ def _moved(during: _Readings, *names: str) -> int | None:
 
 
 def _reasons(during: _Readings) -> list[tuple[str, str]]:
-    """Return each card that was held down, and by what in how many of its readings."""
+    """Return the card that was held down, and by what in how many of its readings. Where a
+    reading tells of several, nobody says which of them the work was on."""
     asked: Counter[str] = Counter()
     seen: dict[str, Counter[str]] = {}
-    for reading in during:
-        for card in reading.get("gpus", ()):
-            if card.get("reasons") is None:
-                continue
+    for card in _own_cards(during):
+        if card.get("reasons") is not None:
             name = f"the {card['vendor']} card {card['card'] or 'of no known address'}"
             asked[name] += 1
             counts = seen.setdefault(name, Counter())
@@ -144,8 +143,13 @@ def _reasons(during: _Readings) -> list[tuple[str, str]]:
 
 
 def _asked(during: _Readings) -> bool:
-    """Say whether any card told whether it was held down."""
-    return any(c.get("reasons") is not None for r in during for c in r.get("gpus", ()))
+    """Say whether the work's card told whether it was held down."""
+    return any(card.get("reasons") is not None for card in _own_cards(during))
+
+
+def _own_cards(during: _Readings) -> list[Mapping[str, Any]]:
+    """Return what each reading tells of the work's card, where it tells of one card alone."""
+    return [reading["gpus"][0] for reading in during if len(reading.get("gpus", ())) == 1]
 
 
 def _lowest_limit(during: _Readings) -> int | None:

@@ -45,7 +45,7 @@ def finding(
     pace = paces(calls, width)
     if len(pace) < 2:
         return failed(f"it ended within two windows of {width:g} s: there is no pace to compare")
-    during = _during(step.sensors, calls, gpus=target.role in ("iGPU", "dGPU"))
+    during = _during(step.sensors, calls, target)
     rows = tuple(
         {
             "window": f"{i * width:g} s",
@@ -107,15 +107,20 @@ def _own_cpus(facts: Mapping[str, Any]) -> float | None:
 
 
 def _during(
-    sensors: Sequence[Mapping[str, Any]], calls: Samples, *, gpus: bool
+    sensors: Sequence[Mapping[str, Any]], calls: Samples, target: Target
 ) -> list[dict[str, Any]]:
     """Return the readings between the first call's begin and the last one's end, graphics cards
-    left out where they have no part in the work."""
+    left out that are known to have no part in the work."""
     begin, end = int(calls[0, 0]), int(calls[-1, 1])
     during = [{**r, "at_ns": r["at_ns"] - begin} for r in sensors if begin <= r["at_ns"] <= end]
-    if not gpus:
-        for reading in during:
-            reading.pop("gpus", None)
+    for reading in during:
+        cards = reading.pop("gpus", ())
+        if target.role not in ("iGPU", "dGPU"):
+            continue
+        if target.card is not None:
+            cards = [card for card in cards if card["card"] == target.card]
+        if cards:
+            reading["gpus"] = cards
     return during
 
 

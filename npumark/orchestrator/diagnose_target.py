@@ -84,6 +84,7 @@ class TargetRun:
             version=info.version,
             compiles=bool(info.options.get("cache")),
             cores=self.cores,
+            card=self.survey.bus.get(processor.id),
             workload=workload,
             variant=self.planned.variant if self.planned else None,
             format=self.planned.declared_format if self.planned else None,
@@ -205,6 +206,7 @@ def probe_target(pair: Pair, variant: str, survey: Survey, cores: int) -> ProbeT
         variant=variant,
         compiles=bool(info.options.get("cache")),
         cores=cores,
+        card=survey.bus.get(survey.owner[pair[0]]),
     )
 
 

@@ -110,6 +110,7 @@ def payload(tmp_path: Path) -> Diagnostics:
         "version": "1",
         "compiles": False,
         "cores": 2,
+        "card": "0000:01:00.0",
         "workload": "net",
         "variant": "fp32",
         "format": "FP32",
@@ -177,6 +178,11 @@ def test_every_finding_is_reproduced_from_the_raw_samples(
     read = decode(encode(seal(payload))).payload
     assert read.targets[0].findings[0].ratios[0].value == pytest.approx(0.5)
     assert differences(read, tmp_path, [PROBE]) == []
+
+
+def test_a_target_is_read_from_the_document_as_it_was(payload: Diagnostics) -> None:
+    target = target_of(payload.targets[0])
+    assert (target.cores, target.card) == (2, "0000:01:00.0")
 
 
 def test_calls_are_counted_from_the_first_one(payload: Diagnostics) -> None:

@@ -326,6 +326,21 @@ def test_a_cards_reasons_are_counted_for_its_own_work_alone() -> None:
     assert "gpu_mhz" not in dict(on_cpu.columns)
 
 
+def test_of_several_cards_that_of_the_work_alone_is_blamed() -> None:
+    cap = ["power cap"]
+    other = "0000:02:00.0"
+    two = [reading(t, gpus=[card(), card(other, reasons=cap, clock_mhz=300)]) for t in (1, 3, 5)]
+    for own, said in (
+        (None, "nothing here says whether heat slowed it: this system exposes no thermal zone"),
+        ("0000:01:00.0", "no sensor told of heat, quotas or power limits"),
+        ("0000:03:00.0", "nothing here says whether heat slowed it: this system exposes no"),
+        (other, f"the NVIDIA card {other} was held down by power cap (3 of 3 readings)"),
+    ):
+        found = find(calls_at(100, 90, 80), two, replace(GPU, card=own))
+        assert f"; {said}" in (found.finding or "")
+    assert [row["gpu_mhz"] for row in found.rows] == [300] * 3
+
+
 def test_of_several_cards_no_clock_is_told_as_that_of_the_work() -> None:
     two = [reading(t, gpus=[card(), card("0000:02:00.0", celsius=77)]) for t in (1, 3, 5)]
     found = find(calls_at(100, 90, 80), two, GPU)
