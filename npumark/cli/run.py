@@ -301,8 +301,10 @@ def _document(found: DryRun) -> dict[str, Any]:
                 {"role": c.role, "cards": [p.id for p in c.cards], "why": c.why}
                 for c in found.box.choices
             ],
+            "attempts": list(found.box_attempts),
             "seconds": list(found.box_s),
         },
+        "large_peak_left_out": found.large_why,
         "idle_window_s": found.idle_window_s,
         "missing_bytes": found.missing_bytes,
         "free_bytes": found.free_bytes,

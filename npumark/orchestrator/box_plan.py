@@ -48,14 +48,20 @@ def attempt_s(policy: Policy) -> float:
 def stage_s(ahead: BoxAhead, policy: Policy, *, quick: bool) -> tuple[float, float]:
     """Return how long the box stage takes at the least, where every attempt counts, and at the
     most; loading comes on top."""
-    roles = sum(c.why is None for c in ahead.choices)
     each, spacing = attempt_s(policy), policy.repetition.spacing_s
 
     def seconds(attempts: int) -> float:
         return max((attempts - 1) * spacing + each, attempts * each) if attempts else 0.0
 
-    least = roles * attempts_needed(policy, quick=quick)
-    return seconds(least), seconds(roles * policy.box.max_attempts)
+    least, most = stage_attempts(ahead, policy, quick=quick)
+    return seconds(least), seconds(most)
+
+
+def stage_attempts(ahead: BoxAhead, policy: Policy, *, quick: bool) -> tuple[int, int]:
+    """Return how many attempts at all cards at once are made, at the least, where every one
+    counts, and at the most."""
+    roles = sum(c.why is None for c in ahead.choices)
+    return roles * attempts_needed(policy, quick=quick), roles * policy.box.max_attempts
 
 
 def look_ahead(request: RunRequest, survey: Survey, manifest: Manifest, policy: Policy) -> BoxAhead:

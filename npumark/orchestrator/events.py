@@ -32,8 +32,12 @@ class Note:
 
 @dataclass(frozen=True, slots=True)
 class PlanMade:
+    """``estimate_s`` is the least time of the plan's entries, null where nothing is projected;
+    ``beside_s`` that of watching the machine before and of all cards at once after them."""
+
     plan: tuple[Planned, ...]
     estimate_s: float | None
+    beside_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

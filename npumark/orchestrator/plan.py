@@ -32,6 +32,10 @@ LARGE_PLATFORMS = ("linux", "win32")
 _WINDOWS_AND_LINUX = "is measured under Windows and Linux only, where its files ship"
 
 
+_NAMED = 3
+"""Engines that a sentence names one by one."""
+
+
 @dataclass(frozen=True, slots=True)
 class Host:
     """What of the machine a plan depends on: ``sys.platform`` and free memory, null unread."""
@@ -97,7 +101,7 @@ def make_plan(
     ]
     if not plan:
         raise NothingToMeasure(
-            "no engine here runs any of the variants and workloads asked for",
+            _why_empty(request, chosen, [w for w, _ in workloads]),
             "`npumark run --dry-run` without a selection shows what there is.",
         )
     versions = {e.id: e.version for e in chosen}
@@ -105,6 +109,22 @@ def make_plan(
         replace(p, skip=_skip(p, manifest, policy, request, known_crashes, host, versions))
         for p in plan
     )
+
+
+def _why_empty(
+    request: RunRequest, engines: Sequence[EngineInfo], workloads: Sequence[Workload]
+) -> str:
+    """Return why a plan is empty: the encodings of what was named, where it was named alone."""
+    if request.workloads is None or request.variants is not None:
+        return "no engine here runs any of the variants and workloads asked for"
+    who = "no engine here runs any"
+    if request.engines is not None and len(engines) <= _NAMED:
+        verb = "runs" if len(engines) == 1 else "run"
+        who = f"{' and '.join(e.id for e in engines)} {verb} none"
+    if len(workloads) > 1:
+        return f"{who} of the workloads asked for"
+    encodings = ", ".join(v.id for v in workloads[0].variants)
+    return f"{who} of the encodings that {workloads[0].id} comes in: {encodings}"
 
 
 def files_read(plan: Sequence[Planned], manifest: Manifest) -> tuple[str, ...]:
@@ -160,13 +180,28 @@ def _one_peak_shape(
     return tuple((w, named) for w, named in workloads if w.tier != "peak" or w is keep)
 
 
-def large_peak_left_out(request: RunRequest, plan: Sequence[Planned], platform: str) -> str | None:
-    """Return the sentence that tells why ``--large-peak`` adds nothing, null where it does."""
+def large_peak_left_out(
+    request: RunRequest,
+    plan: Sequence[Planned],
+    manifest: Manifest,
+    engines: Sequence[EngineInfo],
+    platform: str,
+) -> str | None:
+    """Return why ``--large-peak`` adds nothing, null where it does or was not given."""
     if not request.large_peak or any(p.tier == "large" for p in plan):
         return None
     if platform not in LARGE_PLATFORMS:
-        return f"the large-batch peak is left out: it {_WINDOWS_AND_LINUX}"
-    return "the large-batch peak is left out: no GPU that is measured here has a graph for it"
+        return f"it {_WINDOWS_AND_LINUX}"
+    if not any(w.tier == "large" for w, _ in select_workloads(manifest, request.workloads)):
+        return "it is none of the workloads that were asked for"
+    chosen = select_engines(engines, request.engines, include_emulated=request.include_emulated)
+    if not any(e.processor.get("role") in ("dGPU", "iGPU") for e in chosen):
+        if request.engines is not None:
+            return "no engine that was asked for is on a GPU"
+        return "no engine that works here is on a GPU"
+    if request.variants is not None:
+        return "no GPU that is measured here has a graph for it in the encodings asked for"
+    return "no GPU that is measured here has a graph for it"
 
 
 def _refuse_large(workloads: Sequence[tuple[Workload, bool]], platform: str) -> None:

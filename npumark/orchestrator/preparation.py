@@ -11,7 +11,7 @@ from npumark.engines.registry import RUNTIME_TITLES
 from npumark.errors import PackError, UsageError
 from npumark.machine import sensors
 from npumark.orchestrator.box_choice import with_card_ids
-from npumark.orchestrator.box_plan import BoxAhead, check_peaks, look_ahead
+from npumark.orchestrator.box_plan import BoxAhead, check_peaks, look_ahead, stage_s
 from npumark.orchestrator.events import Event, Note, PlanMade, Stage
 from npumark.orchestrator.interrupts import Interrupts
 from npumark.orchestrator.lists import load_known_crashes, load_ladder
@@ -49,7 +49,8 @@ _STEP = 8 << 20
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A request with all that its plan was made from. ``box`` is the box stage after it."""
+    """A request with all that its plan was made from. ``box`` is the box stage after it,
+    ``large_why`` why ``--large-peak`` adds nothing, null where it does or was not given."""
 
     request: RunRequest
     policy: Policy
@@ -58,6 +59,7 @@ class Prepared:
     plan: tuple[Planned, ...]
     estimate: Estimate
     box: BoxAhead
+    large_why: str | None = None
 
     @property
     def runs(self) -> tuple[Planned, ...]:
@@ -100,11 +102,21 @@ def prepare(
     # Only now: where nothing is left to measure, the refusal has told of each.
     for sentence in told_left_out(_left_out(found, request)):
         tell(Note(sentence))
-    if (said := large_peak_left_out(request, plan, sys.platform)) is not None:
-        tell(Note(said))
+    large_why = large_peak_left_out(request, plan, manifest, found.infos, sys.platform)
+    if large_why is not None:
+        tell(Note(f"the large-batch peak is left out: {large_why}"))
     projected = estimate(plan, manifest, policy, quick=request.quick)
-    tell(PlanMade(plan, projected.seconds[0]))
-    return Prepared(request, policy, manifest, found, plan, projected, box)
+    beside = watching_s(request, policy) + stage_s(box, policy, quick=request.quick)[0]
+    tell(PlanMade(plan, projected.seconds[0], beside))
+    return Prepared(request, policy, manifest, found, plan, projected, box, large_why)
+
+
+def watching_s(request: RunRequest, policy: Policy) -> float:
+    """Return how long the machine is watched before anything is measured."""
+    if request.skip_preconditions:
+        return 0.0
+    rules = policy.preconditions
+    return rules.quick_idle_window_s if request.quick else rules.idle_window_s
 
 
 def _nothing(box: BoxAhead, manifest: Manifest) -> Estimate:

@@ -21,7 +21,7 @@ from npumark.orchestrator import compiled, opening, surroundings
 from npumark.orchestrator.awake import KeepAwake
 from npumark.orchestrator.book import Book, machine_facts
 from npumark.orchestrator.box import BoxStage, places
-from npumark.orchestrator.box_plan import BoxAhead, stage_s
+from npumark.orchestrator.box_plan import BoxAhead, stage_attempts, stage_s
 from npumark.orchestrator.clock import NS, RunClock
 from npumark.orchestrator.discover import Found
 from npumark.orchestrator.events import Checked, Listener, PlanMade, Saved, Stage
@@ -39,6 +39,7 @@ from npumark.orchestrator.preparation import (
     prepare,
     resident_bytes,
     tell_failed,
+    watching_s,
 )
 from npumark.orchestrator.request import RunRequest
 from npumark.orchestrator.survey import Survey, probe_all
@@ -65,7 +66,8 @@ class Outcome:
 class DryRun:
     """What a run would do. ``missing_bytes`` would be written to ``pack_root``, whose disk has
     ``free_bytes`` left. ``box_s`` is how long all cards at once take, at the least and at the
-    most."""
+    most, ``box_attempts`` how many attempts that is. ``large_why`` says why ``--large-peak`` adds
+    nothing, null where it does or was not given."""
 
     plan: tuple[Planned, ...]
     survey: Survey
@@ -76,6 +78,8 @@ class DryRun:
     pack_root: Path
     box: BoxAhead
     box_s: tuple[float, float]
+    box_attempts: tuple[int, int]
+    large_why: str | None
 
 
 def execute(
@@ -103,7 +107,9 @@ def execute(
                 parts = _new(asked, rules, interrupts, holder, tell)
             return _measure(parts, asked, interrupts, tell)
     except KeyboardInterrupt:
-        raise Interrupted("stopped before anything was measured") from None
+        raise Interrupted(
+            "stopped before anything was measured", "Nothing is saved; start it again."
+        ) from None
 
 
 def dry_run(
@@ -127,20 +133,21 @@ def dry_run(
         ):
             prepared = prepare(request, rules, interrupts, holder.marker, Teller(listen))
     except KeyboardInterrupt:
-        raise Interrupted("stopped before the plan was made") from None
+        raise Interrupted("stopped before the plan was made", "Start it again.") from None
     root = store.pack_root(prepared.manifest)
     place = next(p for p in (root, *root.parents) if p.exists())
-    windows = rules.preconditions
     return DryRun(
         plan=prepared.plan,
         survey=prepared.survey,
         estimate=prepared.estimate,
-        idle_window_s=windows.quick_idle_window_s if request.quick else windows.idle_window_s,
+        idle_window_s=watching_s(request, rules),
         missing_bytes=missing_bytes(prepared.manifest, prepared.runs),
         free_bytes=shutil.disk_usage(place).free,
         pack_root=root,
         box=prepared.box,
         box_s=stage_s(prepared.box, rules, quick=request.quick),
+        box_attempts=stage_attempts(prepared.box, rules, quick=request.quick),
+        large_why=prepared.large_why,
     )
 
 

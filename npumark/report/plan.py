@@ -28,14 +28,16 @@ def render_plan(found: DryRun, page: Page) -> str:
     active = [p for p in found.plan if p.skip is None]
     measured = f"{count(len(active), 'entry', 'entries')} on {count(_engines(active), 'engine')}"
     if found.box.solo:
-        measured = "All cards at once alone, with the peaks of another run"
+        measured = "All cards at once and nothing else, with the solo peaks of another record"
     sheet.say(f"{measured}; nothing has been measured.", style=STRONG)
     for tier, title in _TIERS.items():
         _tier(sheet, title, [p for p in active if p.tier == tier])
     _box(sheet, found)
     skipped = [p for p in found.plan if p.skip is not None]
-    if skipped:
+    if skipped or found.large_why:
         sheet.heading("Left out")
+        if found.large_why:
+            sheet.say(f"The large-batch peak: {found.large_why}", indent=2, hang=2)
         for planned in skipped:
             sheet.say(f"{planned}: {planned.skip}", indent=2, hang=2)
     sheet.blank()
@@ -71,7 +73,12 @@ def _box(sheet: Sheet, found: DryRun) -> None:
 
 
 def _needs(found: DryRun) -> list[tuple[str, Sequence[Part]]]:
-    low, high = found.estimate.attempts
+    alone, at_once = (
+        _range(*map(str, bounds)) if bounds[1] else ""
+        for bounds in (found.estimate.attempts, found.box_attempts)
+    )
+    attempts: list[Part] = [alone] if alone else []
+    attempts += [f"{at_once} at all cards at once"] if at_once else []
     soon, late = (
         s + found.idle_window_s + box
         for s, box in zip(found.estimate.seconds, found.box_s, strict=True)
@@ -83,7 +90,7 @@ def _needs(found: DryRun) -> list[tuple[str, Sequence[Part]]]:
         space.append(f"{size(found.missing_bytes)} to be made first" * bool(found.missing_bytes))
     space.append((f"{size(found.free_bytes)} free", DIM))
     return [
-        ("attempts", [_range(str(low), str(high))]),
+        ("attempts", attempts or ["0"]),
         (
             "time",
             [

@@ -109,7 +109,8 @@ def words(event: Event, progress: Progress) -> list[Part] | None:
         text = f"plan: {count(len(event.plan) - skipped, 'entry', 'entries')}"
         text += f", {skipped} skipped" if skipped else ""
         if event.estimate_s is not None:
-            text += f", at least {duration(event.estimate_s)} of warm-ups and timed loops; {ON_TOP}"
+            least = duration(event.estimate_s + event.beside_s)
+            text += f", at least {least} of watching, warm-ups and timed loops; {ON_TOP}"
         return [text]
     if isinstance(event, Checked):
         found = violations(event.environment)

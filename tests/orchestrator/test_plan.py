@@ -56,6 +56,13 @@ def planned(
     )
 
 
+def left_out(
+    request: RunRequest, engines: tuple[EngineInfo, ...], platform: str = "linux"
+) -> str | None:
+    plan = planned(request, engines, platform=platform)
+    return large_peak_left_out(request, plan, synthetic.manifest(), engines, platform)
+
+
 def test_a_default_plan_holds_every_variant_in_a_fixed_order() -> None:
     variants = ("fp32", "bf16", "fp16", "int8-u8s8")
     expected = []
@@ -91,7 +98,7 @@ def test_the_large_peak_is_for_windows_and_linux(platform: str, ships: bool) -> 
     asked = RunRequest(large_peak=True)
     plan = planned(asked, (CPU, GPU), platform=platform)
     assert any(p.tier == "large" for p in plan) is ships
-    said = large_peak_left_out(asked, plan, platform)
+    said = left_out(asked, (CPU, GPU), platform)
     assert (said is None) is ships
     if not ships:
         assert said is not None
@@ -104,9 +111,33 @@ def test_the_large_peak_is_for_windows_and_linux(platform: str, ships: bool) -> 
 
 
 def test_a_large_peak_that_adds_nothing_is_told() -> None:
-    asked = RunRequest(large_peak=True)
-    assert "no GPU" in str(large_peak_left_out(asked, plan_for((CPU,), asked), "linux"))
-    assert large_peak_left_out(RunRequest(), plan_for((CPU,), RunRequest()), "darwin") is None
+    """With the right reason: what was asked for, or what there is."""
+
+    def said(here: tuple[EngineInfo, ...] = (CPU, GPU), /, **fields: Any) -> str | None:
+        return left_out(RunRequest(large_peak=True, **fields), here)
+
+    assert said((CPU,)) == "no engine that works here is on a GPU"
+    assert said(engines=(CPU.id,)) == "no engine that was asked for is on a GPU"
+    assert said(workloads=("net-1",)) == "it is none of the workloads that were asked for"
+    plain = "no GPU that is measured here has a graph for it"
+    assert said(variants=("int8-u8s8",)) == f"{plain} in the encodings asked for"
+    odd = engine("litert-dgpu", "dGPU", variants=("mlx-fp16",), derived_from={})
+    assert said((CPU, odd)) == plain
+    assert said() is None
+    assert left_out(RunRequest(), (CPU,), "darwin") is None
+
+
+def test_an_encoding_that_is_not_there_is_the_reason_of_an_empty_plan() -> None:
+    odd = engine("litert-cpu", variants=("litert-fp16",), derived_from={})
+    encodings = ", ".join(v.id for v in synthetic.manifest().workloads["peak-xl"].variants)
+    for engines, who in (
+        (("litert-cpu",), "litert-cpu runs none"),
+        (None, "no engine here runs any"),
+    ):
+        request = RunRequest(workloads=("peak-xl",), engines=engines)
+        with pytest.raises(NothingToMeasure) as told:
+            planned(request, (odd,))
+        assert told.value.message == f"{who} of the encodings that peak-xl comes in: {encodings}"
 
 
 def test_the_large_peaks_files_are_read_where_it_is_planned_only() -> None:

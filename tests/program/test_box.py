@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import pytest
 
 from npumark.cli.app import main
 from npumark.errors import IntegrityError, NothingToMeasure, UsageError
-from npumark.orchestrator.events import BoxEnded, BoxStarted, Note
+from npumark.orchestrator.events import BoxEnded, BoxStarted, Event, Note, PlanMade
 from npumark.orchestrator.journal import read_journal, replay
 from npumark.orchestrator.request import RunRequest
 from npumark.orchestrator.run import dry_run, execute
@@ -284,6 +285,10 @@ def test_a_script_gets_the_record_and_nothing_else(
     assert "nothing to sum: no NPU" in capsys.readouterr().err
     assert main(["box", "--dry-run", *words]) == 0
     assert "dGPU  dgpu-1, dgpu-2" in capsys.readouterr().out
+    assert main(["box", "--dry-run", "--quick", "--from", "last", *words]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "All cards at once and nothing else, with the solo peaks of another record;" in shown
+    assert f"attempts 1 to {bench.policy.box.max_attempts} at all cards at once" in shown
 
 
 @pytest.fixture(scope="module")
@@ -364,10 +369,21 @@ def test_a_record_that_was_edited_gives_no_peaks(bench: Any, peaks: Path) -> Non
 
 
 def test_a_dry_run_tells_the_cards_and_the_time(bench: Any) -> None:
-    found = dry_run(bench.request(gpu(1), gpu(2), box="only"), policy=bench.policy)
+    """What is told before the plan is shown is its least time."""
+    told: list[Event] = []
+    bench.rules["quick_idle_window_s"] = "0.25"
+    request = bench.request(gpu(1), gpu(2), box="only")
+    found = dry_run(request, told.append, policy=bench.policy)
     (choice,) = found.box.choices
     assert [p.id for p in choice.cards] == ["dgpu-1", "dgpu-2"]
     low, high = found.box_s
     assert 0 < low < high
+    (made,) = [e for e in told if isinstance(e, PlanMade)]
+    assert made.estimate_s == found.estimate.seconds[0]
+    assert made.beside_s == found.idle_window_s + low
+    assert found.idle_window_s > 0
+    assert found.box_attempts == (1, bench.policy.box.max_attempts)
+    unseen = dry_run(replace(request, skip_preconditions=True), policy=bench.policy)
+    assert unseen.idle_window_s == 0
     quiet = dry_run(bench.request(gpu(1), gpu(2)), policy=bench.policy)
     assert (quiet.box.choices, quiet.box_s) == ((), (0.0, 0.0))

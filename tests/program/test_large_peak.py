@@ -71,4 +71,9 @@ def test_asked_for_where_no_gpu_is_it_says_so(
 ) -> None:
     words = ["run", "--dry-run", "--large-peak", "--virtual", str(script), "-e", "virtual-cpu"]
     assert main(words) == 0
-    assert "the large-batch peak is left out: no GPU" in capsys.readouterr().err
+    said = capsys.readouterr()
+    why = "no engine that was asked for is on a GPU"
+    assert f"the large-batch peak is left out: {why}" in said.err
+    assert f"Left out\n  The large-batch peak: {why}\n" in said.out
+    assert main([*words, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["large_peak_left_out"] == why
