@@ -6,6 +6,7 @@ configuration stands for a card, and whether a total exists, ``score.box`` says.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -16,6 +17,8 @@ from npumark.record.box import BoxRoleName
 from npumark.record.model import Processor
 from npumark.score.box_cards import ROLES
 from npumark.worker.protocol import EngineInfo
+
+_NUMBER = re.compile(r"[0-9]{1,9}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +46,9 @@ def with_card_ids(request: RunRequest, processors: Sequence[Processor]) -> RunRe
     """Return ``request`` with its cards as processor ids, and its roles those of the cards.
 
     A card is named by its processor's id or, within the one role that is asked for, by its
-    number there (``dgpu-3`` is 3). Raises UsageError for a card that there is none of, that is
-    no card, or that is of a role which was not asked for.
+    number there (``dgpu-3`` is 3); no role needs to be named where cards of one alone are here.
+    Raises UsageError for a card that there is none of, that is no card, or that is of a role
+    which was not asked for.
     """
     if request.box_cards is None:
         return request
@@ -77,12 +81,15 @@ def _card_id(
     listed = f"There is: {', '.join(cards)}." if cards else "`npumark engines` lists what there is."
     name = word.lower()
     if name.isdecimal():
-        if request.box_roles is None or len(request.box_roles) != 1:
+        roles = request.box_roles or tuple(
+            role for role in ROLES if any(p.role == role for p in cards.values())
+        )
+        if len(roles) != 1:
             raise UsageError(
                 f"the number {word} names a card only within one role",
                 f"Add --role, or name the card in full. {listed}",
             )
-        role = request.box_roles[0]
+        role = roles[0]
         alike = [p.id for p in cards.values() if p.role == role]
         # The only one of its role has no number in its id.
         single = alike[0] if len(alike) == 1 and int(name) == 1 else None
@@ -95,7 +102,7 @@ def _card_id(
         raise UsageError(f"{name} {why}", listed)
     guess = closest(name, list(cards))
     raise UsageError(
-        f"there is no card {name!r} here",
+        f"there is no card {name[:60]!r} here",
         f"Did you mean {guess}? {listed}" if guess else listed,
     )
 

@@ -128,6 +128,11 @@ def test_cards_become_processors(request_: RunRequest, found: tuple[Any, Any]) -
     assert (made.box_cards, made.box_roles) == found
 
 
+def test_a_number_needs_no_role_where_cards_of_one_alone_are_here() -> None:
+    made = with_card_ids(RunRequest(box_cards=("2", "1")), PAIR)
+    assert (made.box_cards, made.box_roles) == (("dgpu-2", "dgpu-1"), ("dGPU",))
+
+
 @pytest.mark.parametrize(
     ("request_", "why", "hint"),
     [
@@ -143,6 +148,8 @@ def test_cards_become_processors(request_: RunRequest, found: tuple[Any, Any]) -
         ),
         (RunRequest(box_cards=("cpu",)), "the CPU, which is never summed", "There is"),
         (RunRequest(box_cards=("npu-emulated",)), "npu-emulated is emulated", "There is"),
+        (RunRequest(box_roles=("NPU",), box_cards=("9" * 5000,)), "no card '9{60}' h", "There is"),
+        (RunRequest(box_roles=("NPU",), box_cards=("\u0661",)), "no card '\u0661' h", "There is"),
     ],
 )
 def test_other_cards_are_refused_with_those_there_are(
