@@ -34,6 +34,7 @@ def doctor(
     looked at for a few seconds. Nothing is changed. Exit status: 0 nothing was found, 1
     something would spoil a measurement.
     """
+    import os
     from dataclasses import replace
 
     from npumark.doctor.examine import document, examine
@@ -44,7 +45,7 @@ def doctor(
 
     host = THIS
     if machine_root is not None:
-        if not machine_root.is_dir():
+        if not os.path.isdir(machine_root):  # noqa: PTH112 - Path raises where it may not look
             raise UsageError(f"there is no folder {machine_root}", "Name a folder that is there.")
         host = replace(THIS, root=machine_root)
     found = examine(host)

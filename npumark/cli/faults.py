@@ -6,6 +6,7 @@ path is the next step.
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import tempfile
@@ -15,11 +16,13 @@ from pathlib import Path
 
 from npumark import __version__
 from npumark.cli import output
-from npumark.errors import EXIT_MEASURED_WITH_FAULTS, Interrupted, NpumarkError
+from npumark.errors import EXIT_MEASURED_WITH_FAULTS, Interrupted, NpumarkError, UsageError
 from npumark.plain import printable
 
 INTERRUPTED = Interrupted.exit_code
 UNFORESEEN = EXIT_MEASURED_WITH_FAULTS
+
+_SHORTER = "Name a file or folder by a shorter path."
 
 
 def end(fault: BaseException) -> int:
@@ -34,6 +37,9 @@ def end(fault: BaseException) -> int:
         return UNFORESEEN
     if isinstance(fault, OSError) and _of_the_parser(fault):
         return end(output.refused(fault))
+    if isinstance(fault, OSError) and fault.errno == errno.ENAMETOOLONG:
+        tell(f"the path {str(fault.filename)[:60]!r}… is longer than this system takes", _SHORTER)
+        return UsageError.exit_code
     log = keep(fault)
     what = " ".join(str(fault).split())[:200]
     tell(

@@ -80,7 +80,7 @@ def _card_id(
 ) -> str:
     listed = f"There is: {', '.join(cards)}." if cards else "`npumark engines` lists what there is."
     name = word.lower()
-    if name.isdecimal():
+    if _NUMBER.fullmatch(name):
         roles = request.box_roles or tuple(
             role for role in ROLES if any(p.role == role for p in cards.values())
         )

@@ -110,7 +110,8 @@ def read_record(source: Path | bytes, *, edited_too: bool = False) -> Record:
     """
     if isinstance(source, bytes):
         return _decode(source, "the record", edited_too=edited_too)
-    path = source / "record.json" if source.is_dir() else source
+    whole = os.path.isdir(source)  # noqa: PTH112 - Path raises where it may not look
+    path = source / "record.json" if whole else source
     try:
         # Never more than a reader accepts, whatever the file's size claims to be.
         with path.open("rb") as file:

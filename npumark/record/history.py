@@ -10,6 +10,7 @@ A run that cannot be read is listed with the reason; nothing that was measured i
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -139,9 +140,10 @@ def find(name: str, root: Path | None = None) -> RunFolder:
 def locate(name: str, root: Path | None = None) -> Path:
     """Return the record's file that ``name`` means: a path, or what ``find`` takes."""
     path = Path(name)
-    if path.is_dir():
+    # Path raises where a name is too long, or it may not look.
+    if os.path.isdir(path):  # noqa: PTH112
         return path / "record.json"
-    if path.exists() or path.suffix == ".json" or len(path.parts) != 1:
+    if os.path.exists(path) or path.suffix == ".json" or len(path.parts) != 1:  # noqa: PTH110
         return path
     return find(name, root).record
 

@@ -7,6 +7,7 @@ colour nor truncation: its width is unlimited, so no path is ever cut.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import IO
@@ -20,6 +21,8 @@ NARROWEST = 20
 
 COMFORTABLE = 100
 """Where lines of prose wrap however wide the page is."""
+
+_COLUMNS = re.compile(r"[0-9]{1,6}")
 
 _PLAIN = str.maketrans(
     {
@@ -89,7 +92,7 @@ def _is_terminal(stream: IO[str]) -> bool:
 
 def _columns(stream: IO[str], env: Mapping[str, str]) -> int:
     asked = env.get("COLUMNS", "")
-    if asked.isdecimal() and int(asked) > 0:
+    if _COLUMNS.fullmatch(asked) and int(asked) > 0:
         return int(asked)
     try:
         return os.get_terminal_size(stream.fileno()).columns or 80

@@ -52,6 +52,34 @@ def test_an_unforeseen_error_is_one_sentence_and_a_log(
     assert "broken" in log.read_text()
 
 
+@pytest.mark.parametrize("path", ["x" * 6000, "/" + "y" * 300 + ".json", "a/" * 3000 + "b.json"])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("report",),
+        ("verify",),
+        ("verify", "last", "--manifest"),
+        ("pack", "list", "--manifest"),
+        ("box", "--from"),
+        ("doctor", "--machine-root"),
+        ("engines", "--virtual"),
+        ("run", "--dry-run", "--manifest"),
+        ("run", "--dry-run", "--out"),
+        ("run", "--resume"),
+        ("diagnose", "--out"),
+    ],
+)
+def test_a_path_longer_than_the_system_takes_is_said(
+    words: tuple[str, ...], path: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status = app.main([*words, path])
+    err = capsys.readouterr().err
+    assert "error: " in err
+    assert "does not know" not in err
+    if words[0] != "box" or status != 3:  # where there are no cards no path is looked at
+        assert status == 2
+
+
 def test_a_log_that_cannot_be_kept_hides_nothing(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -39,7 +39,17 @@ def test_a_terminal_has_all_three() -> None:
 
 @pytest.mark.parametrize(
     ("columns", "width"),
-    [("0", 80), ("", 80), ("-5", 80), ("wide", 80), ("1", NARROWEST), ("20", 20), ("132", 132)],
+    [
+        ("0", 80),
+        ("", 80),
+        ("-5", 80),
+        ("wide", 80),
+        ("9" * 5000, 80),
+        ("\u0661\u0662\u0663", 80),
+        ("1", NARROWEST),
+        ("20", 20),
+        ("132", 132),
+    ],
 )
 def test_columns_is_obeyed_where_it_makes_sense(columns: str, width: int) -> None:
     assert page_of(Stream(terminal=True), {"COLUMNS": columns}).width == width
