@@ -14,16 +14,30 @@ from npumark.cli import complete, output
 if TYPE_CHECKING:
     from npumark.orchestrator.request import RunRequest
     from npumark.orchestrator.run import DryRun
+    from npumark.record.model import Payload
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
 _LONGEST_S = 365 * 86_400.0
 
 
-class ResumeLast(TyperCommand):
-    """Lets ``--resume`` stand without a value: it then means the last run."""
+_OF_BOX = ("--role", "--cards", "--from")
+
+
+class RunCommand(TyperCommand):
+    """Lets ``--resume`` stand without a value: it then means the last run. Refuses ``--box``
+    beside ``--no-box``, and points options of ``npumark box`` to it."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if "--box" in args and "--no-box" in args:
+            raise typer.BadParameter(
+                "--box and --no-box contradict each other; give one of the two", ctx=ctx
+            )
+        option = next((o for o in _OF_BOX for a in args if a == o or a.startswith(f"{o}=")), None)
+        if option is not None:
+            raise typer.BadParameter(
+                f"{option} is an option of `npumark box`, which measures all cards at once", ctx=ctx
+            )
         return super().parse_args(ctx, named(args))
 
 
@@ -38,7 +52,7 @@ def named(words: list[str]) -> list[str]:
     return found
 
 
-@app.command(cls=ResumeLast)
+@app.command(cls=RunCommand)
 def run(
     quick: Annotated[
         bool,
@@ -245,6 +259,7 @@ def _measure(request: RunRequest, as_json: bool) -> int:
     from npumark.cli.faults import INTERRUPTED, tell
     from npumark.cli.output import OutputError
     from npumark.cli.report import show
+    from npumark.errors import NoScore, NothingToMeasure
     from npumark.orchestrator.run import execute
     from npumark.report.live import LiveView
 
@@ -257,12 +272,25 @@ def _measure(request: RunRequest, as_json: bool) -> int:
         raise OutputError(
             fault.message, f"The run is saved; see `npumark report {run_id}`."
         ) from None
+    run_id = outcome.record.payload.run_id
     if as_json and outcome.exit_code == INTERRUPTED:
-        run_id = outcome.record.payload.run_id
         tell(
             "stopped; what was measured is saved", f"`npumark run --resume {run_id}` completes it."
         )
+    elif outcome.exit_code in (NothingToMeasure.exit_code, NoScore.exit_code):
+        tell(_lacking(outcome.record.payload), f"`npumark report {run_id}` shows what there is.")
     return outcome.exit_code
+
+
+def _lacking(run: Payload) -> str:
+    """Return why a run has no figure of what it was made for."""
+    from npumark.report.words import plainly
+
+    if run.plan.box.mode != "only":
+        return plainly(f"no score: {run.score_why or 'the reason was not recorded'}")
+    whys = [r.why for r in run.box.roles if r.why] if run.box else [run.box_why]
+    why = "; ".join(filter(None, whys)) or "the reason was not recorded"
+    return plainly(f"no box total: {why}")
 
 
 def _plan(request: RunRequest, as_json: bool) -> int:

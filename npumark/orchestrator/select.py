@@ -20,6 +20,8 @@ _INSTALL = re.compile(r"`npumark engines install [a-z0-9-]+`")
 _NEXT_STEP = re.compile(r"`|\b(needs?|installs?|reinstall|move|update)\b|--include-emulated")
 """In a reason: it says itself what would help."""
 
+_LISTED = "`npumark engines` lists every engine and why."
+
 
 def select_engines(
     engines: Sequence[EngineInfo], wanted: Sequence[str] | None, *, include_emulated: bool
@@ -33,7 +35,7 @@ def select_engines(
     engines = named_engines(engines, wanted)
     found = tuple(e for e in engines if _usable(e, include_emulated=include_emulated))
     if not found:
-        raise NothingToMeasure(_why_none(engines), _remedy(engines))
+        raise NothingToMeasure(_why_none(engines), _remedy(engines) or _LISTED)
     return found
 
 
@@ -203,7 +205,7 @@ def closest(name: str, names: Sequence[str]) -> str | None:
 def _there_are(engines: Sequence[EngineInfo]) -> str:
     working = [e.id for e in engines if e.available]
     if not working:
-        return "`npumark engines` lists every engine and why."
+        return _LISTED
     return f"Those that work here: {', '.join(working)}."
 
 
@@ -242,7 +244,7 @@ def _remedy(engines: Sequence[EngineInfo]) -> str | None:
         return f"{command} {more}."
     if engines and all(_NEXT_STEP.search(e.reason or "`") for e in engines):
         return None
-    return "`npumark engines` lists every engine and why."
+    return _LISTED
 
 
 def _needs(engines: Sequence[EngineInfo]) -> str:

@@ -127,7 +127,10 @@ def runtimes(virtual: Path | None) -> tuple[tuple[Runtime, ...], tuple[Found, ..
     """Return the runtimes to probe, and those whose registration is at fault as engines that
     are not available. Raises UsageError where the virtual script does not exist."""
     if virtual is not None and not virtual.is_file():
-        raise UsageError(f"there is no script of virtual engines at {virtual}")
+        raise UsageError(
+            f"there is no script of virtual engines at {virtual}",
+            "Name a JSON file that describes some, or leave out --virtual.",
+        )
     usable: list[Runtime] = []
     refused: list[Found] = []
     for entry in registered():

@@ -26,7 +26,11 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[RunRequest]:
 
     def take(request: RunRequest, _listen: Any) -> Any:
         found.append(request)
-        return SimpleNamespace(record=None, path=Path("record.json"), exit_code=4)
+        box = SimpleNamespace(roles=[SimpleNamespace(why="dgpu-2 hung")])
+        plan = SimpleNamespace(box=SimpleNamespace(mode=request.box))
+        payload = SimpleNamespace(run_id="a-run", plan=plan, box=box, score_why="nothing ran")
+        record = SimpleNamespace(payload=payload)
+        return SimpleNamespace(record=record, path=Path("record.json"), exit_code=4)
 
     monkeypatch.setattr("npumark.orchestrator.run.execute", take)
     monkeypatch.setattr("npumark.cli.report.show", lambda *_, **__: None)
@@ -86,6 +90,38 @@ def test_a_run_measures_all_cards_at_once_or_leaves_it_out(
 def test_resuming_takes_no_other_box_stage(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", "--resume", "last", "--no-box"]) == 2
     assert "it cannot take --no-box" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [(["box"], "no box total: dgpu-2 hung"), (["run"], "no score: nothing ran")],
+)
+def test_a_status_without_a_figure_has_its_reason_on_standard_error(
+    words: list[str], why: str, asked: list[RunRequest], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*words, "--json"]) == 4
+    assert len(asked) == 1
+    told = f"error: {why}\nnext: `npumark report a-run` shows what there is.\n"
+    assert capsys.readouterr().err.endswith(told)
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["--box", "--no-box"], "--box and --no-box contradict each other"),
+        (["--role", "dGPU"], "--role is an option of `npumark box`"),
+        (["--cards=1,2"], "--cards is an option of `npumark box`"),
+        (["--from", "last"], "--from is an option of `npumark box`"),
+    ],
+)
+def test_what_a_run_does_not_take_is_said(
+    words: list[str], why: str, asked: list[RunRequest], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["run", *words]) == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert why in said
+    assert "--force" not in said
+    assert asked == []
 
 
 def test_roles_are_completed_in_any_case() -> None:
