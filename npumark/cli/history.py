@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -48,5 +49,7 @@ def _document(row: Row) -> dict[str, Any]:
         "comparable": row.comparable,
         "noisy": row.noisy,
         "why": row.why,
+        "box": [asdict(total) for total in row.box],
+        "box_only": row.box_only,
         "record": str(row.folder.record),
     }

@@ -58,9 +58,21 @@ class RunFolder:
 
 
 @dataclass(frozen=True, slots=True)
+class BoxTotal:
+    """What all cards of a role reach at once, and of their solo peaks; ``why`` there is none."""
+
+    role: str
+    tops: float | None
+    scaling: float | None
+    why: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class Row:
     """One line of the history. ``created`` is UTC in ISO 8601 (for an unreadable run, when its
-    folder was last touched); score, edition and flags are null where there is no record."""
+    folder was last touched); score, edition and flags are null where there is no record.
+    ``box`` are its box totals; ``box_only`` says that it was made for them, so that its score is
+    that of a single card or none."""
 
     folder: RunFolder
     state: State
@@ -72,6 +84,8 @@ class Row:
     comparable: bool | None
     noisy: bool | None
     why: str | None
+    box: tuple[BoxTotal, ...] = ()
+    box_only: bool = False
 
 
 def runs_dir() -> Path:
@@ -174,6 +188,11 @@ def _readable(folder: RunFolder, record: Record) -> Row:
         comparable=payload.comparable,
         noisy=payload.environment.noisy,
         why=None if payload.score else payload.score_why,
+        box=tuple(
+            BoxTotal(r.role, r.tops, r.scaling, r.why)
+            for r in (payload.box.roles if payload.box else ())
+        ),
+        box_only=payload.plan.box.mode == "only",
     )
 
 

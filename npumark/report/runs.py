@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from npumark.record.history import BoxTotal
 from npumark.record.history import Row as Run
 from npumark.report.page import Page
 from npumark.report.sheet import BAD, DIM, STRONG, WARN, Column, Part, Row, Sheet
-from npumark.report.words import DASH, count, plainly
+from npumark.report.words import DASH, count, figure, plainly, tops
 
 _COLUMNS = (Column("run"), Column("when (UTC)"), Column("state"), Column("comparable"))
 
@@ -22,12 +23,28 @@ def render_runs(runs: Sequence[Run], page: Page) -> str:
 
 
 def _row(run: Run) -> Row:
-    headline: Part = (run.label, STRONG) if run.label else (plainly(run.why or DASH), WARN)
+    headline = _headline(run)
     state_style = BAD if run.state == "unreadable" else WARN if run.state != "complete" else ""
     when = run.created.replace("T", " ").removesuffix("Z")[:16]
     return Row(
         ((run.folder.run_id, ""), when, (run.state, state_style), _standing(run)), note=headline
     )
+
+
+def _headline(run: Run) -> Part:
+    """Return the score, the box totals beside it; of a run of cards alone the totals alone."""
+    totals = [_total(box) for box in run.box if box.tops is not None]
+    if run.box_only:
+        lacking = [f"no {box.role} box total: {box.why or DASH}" for box in run.box if not box.tops]
+        if told := totals + lacking:
+            return (plainly(" · ".join(told)), STRONG if totals else WARN)
+        return ("no box total", WARN)
+    score = run.label or plainly(run.why or DASH)
+    return (" · ".join([score, *totals]), STRONG if run.label or totals else WARN)
+
+
+def _total(box: BoxTotal) -> str:
+    return f"box {tops(box.tops)} TOPS {box.role}, scaling {figure(box.scaling)}"
 
 
 def _standing(run: Run) -> Part:

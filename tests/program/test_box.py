@@ -279,6 +279,11 @@ def test_a_script_gets_the_record_and_nothing_else(
     assert main(["box", "--quick", "--json", "--role", "dgpu", *words]) == 1
     (role,) = json.loads(capsys.readouterr().out)["payload"]["box"]["roles"]
     assert role["attempts"][0]["void_because"][0].startswith("dgpu-2 crashed")
+    assert main(["history", "--json"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)["runs"]
+    assert row["box_only"] is True
+    assert row["box"] == [{name: role[name] for name in ("role", "tops", "scaling", "why")}]
+    assert row["box"][0]["tops"] is not None
     assert main(["verify", "last", "--manifest", str(bench.manifest)]) == 0
     assert "from 4 attempts; the raw samples agree" in capsys.readouterr().out
     assert main(["box", "--role", "npu", *words]) == NothingToMeasure.exit_code

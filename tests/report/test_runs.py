@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from npumark.record.history import Row, RunFolder, State
+from npumark.record.history import BoxTotal, Row, RunFolder, State
 from npumark.report.page import Page, width_of
 from npumark.report.runs import render_runs
 
@@ -45,3 +45,28 @@ def test_the_history_is_a_table_at_80_columns() -> None:
     assert lines[1].split()[-3:] == ["no,", "quick,", "noisy"]
     assert lines[3].split()[-2:] == ["partial", "yes"]
     assert lines[5].split()[-2:] == ["unreadable", "—"]
+
+
+@pytest.mark.parametrize(
+    ("over", "said"),
+    [
+        ({"box_only": True, "box": (BoxTotal("dGPU", 3.67, 0.96, None),)}, "box 3.67 TOPS dGPU"),
+        (
+            {"box_only": True, "box": (BoxTotal("dGPU", None, None, "snr_db is missing"),)},
+            "no dGPU box total: SNR is missing",
+        ),
+        ({"box_only": True, "label": None, "why": "no peak test"}, "no box total"),
+    ],
+)
+def test_a_run_of_cards_alone_shows_the_box_and_no_card(over: dict[str, object], said: str) -> None:
+    note = render_runs([run("complete", **over)], Page()).splitlines()[2].strip()
+    assert note.startswith(said)
+    assert "quick run" not in note
+    assert "peak test" not in note
+
+
+def test_a_box_total_stands_beside_a_score() -> None:
+    boxes = (BoxTotal("dGPU", 3.67, 0.96, None), BoxTotal("NPU", None, None, "npu-2 hung"))
+    text = render_runs([run("complete", box=boxes)], Page())
+    assert "INT8 · quick run · box 3.67 TOPS dGPU, scaling 0.960" in " ".join(text.split())
+    assert "hung" not in text
