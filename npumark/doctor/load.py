@@ -77,7 +77,9 @@ def other_npumark(scene: Scene) -> Examined:
     except SetupError as fault:
         return unread(*about, fault.message)
     if holder is None:
-        return good(*about, None, "No other npumark is at work here.")
+        return good(
+            *about, None, "No other npumark is at work with this data folder or its engines."
+        )
     windows = scene.host.system == "win32"
     stop = "Ctrl+C in its window" if windows else f"`kill -INT {holder.pid}`"
     return spoils(
