@@ -20,24 +20,30 @@ _BEYOND = re.compile(
 )
 """A broken bound, as ``gates.judge`` tells it."""
 
+_MOST_DIGITS = 15
+"""Larger numbers are of no machine, only of a damaged record."""
+
 
 def figure(value: float | None) -> str:
-    """Return ``value`` to three significant digits (whole numbers from 1000), or a dash."""
+    """Return ``value`` to three significant digits (whole numbers from 1000, powers of ten where
+    it is very small or beyond any machine), or a dash."""
     if value is None or not math.isfinite(value):
         return DASH
     if value == 0:
         return "0"
     size = math.floor(math.log10(abs(value)))
+    if size < -4 or size >= _MOST_DIGITS:
+        return f"{value:.2e}"
     if size >= 3:
         return f"{value:,.0f}"
-    if size < -4:
-        return f"{value:.2e}"
     return f"{value:.{max(0, 2 - size)}f}"
 
 
 def tops(value: float | None) -> str:
     """Return TOPS as the headline writes them, or a dash where there are none."""
-    return DASH if value is None else tops_text(value)
+    if value is None:
+        return DASH
+    return tops_text(value) if abs(value) < 10**_MOST_DIGITS else f"{value:.2e}"
 
 
 def percent(share: float | None) -> str:
@@ -45,6 +51,8 @@ def percent(share: float | None) -> str:
     if share is None or not math.isfinite(share):
         return DASH
     value = 100 * share
+    if abs(value) >= 10**_MOST_DIGITS:
+        return f"{value:.2e} %"
     return f"{value:.1f} %" if round(abs(value), 1) < 10 else f"{value:.0f} %"
 
 

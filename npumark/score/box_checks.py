@@ -13,9 +13,9 @@ from npumark.score.difference import Difference
 
 NS = 1_000_000_000
 
-MAX_TOPS = 1e15
-"""No peak that another record states is larger: far beyond any machine, far below where the sum
-of many overflows."""
+MIN_TOPS, MAX_TOPS = 1e-12, 1e15
+"""Every peak that another record states lies between: from one operation a second to far beyond
+any machine, and far from where a sum of many, or a share of one, overflows."""
 
 NEVER = "names nothing that the record or the manifest holds"
 
@@ -23,7 +23,7 @@ NEVER = "names nothing that the record or the manifest holds"
 def box_structure(payload: Payload, manifest: Manifest) -> Iterator[Difference]:
     """Yield what keeps a box stage from being recomputed at all."""
     for i, solo in enumerate(payload.plan.box.solo):
-        if not 0 < solo.tops <= MAX_TOPS:
+        if not MIN_TOPS <= solo.tops <= MAX_TOPS:
             yield Difference(f"plan.box.solo[{i}].tops", solo.tops, None, "no rate of a card")
     for path, attempt in _attempts(payload):
         for k, run in enumerate(attempt.cards):
@@ -45,6 +45,9 @@ def box_consistency(payload: Payload, manifest: Manifest, policy: Policy) -> Ite
     yield from _after_all(payload)
     virtual = {e.id for e in payload.engines if e.virtual}
     for path, attempt in _attempts(payload):
+        if attempt.status == "ran" and attempt.why is not None:
+            why = "an attempt that ran was ended by nothing"
+            yield Difference(f"{path}.why", attempt.why, None, why)
         if attempt.window_ns != round(policy.box.window_s * NS):
             due = round(policy.box.window_s * NS)
             yield Difference(f"{path}.window_ns", attempt.window_ns, due, "the policy's window")
@@ -99,8 +102,17 @@ def _card(path: str, run: BoxCardRun) -> Iterator[Difference]:
         yield Difference(f"{path}.status", run.status, None, why)
     if run.status == "ok" and run.pid_exit not in (0, None):
         yield Difference(f"{path}.pid_exit", run.pid_exit, 0, "a failed worker has no result")
-    if run.pin.cpus is None and run.pin.why is None:
-        yield Difference(f"{path}.pin.why", None, None, "what is not known has a reason")
+    for name in ("why", "log_tail") if run.status == "ok" else ():
+        if getattr(run, name) is not None:
+            why = "a card that ran to the window's end failed for no reason"
+            yield Difference(f"{path}.{name}", getattr(run, name), None, why)
+    pin = run.pin
+    if (pin.cpus is None) != (pin.why is not None):
+        why = "what is not known, alone, has a reason"
+        yield Difference(f"{path}.pin.why", pin.why, None, why)
+    if pin.cpus is not None and (not pin.cpus or pin.numa_node is None):
+        why = "a worker that is bound runs on CPUs of a node"
+        yield Difference(f"{path}.pin.cpus", pin.cpus, None, why)
 
 
 def _window(path: str, seen: BoxWindow, window_ns: int) -> Iterator[Difference]:

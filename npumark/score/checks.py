@@ -25,6 +25,7 @@ from npumark.score.attempt import (
     least_iterations,
     timed_check_passes,
 )
+from npumark.score.bounds import bounds
 from npumark.score.box_checks import box_consistency, box_structure
 from npumark.score.compiled import compiled
 from npumark.score.demand import Key, demand, hangs_of, next_entry
@@ -104,6 +105,7 @@ def consistency(
         path = f"box.roles[{i}].attempts"
         found += _numbering(path, role.attempts, payload.plan.spacing_s, of="role")
     found += box_consistency(payload, manifest, policy)
+    found += bounds(payload)
     found += compiled(payload, facts)
     if not found:
         found += _order(payload, facts, manifest, policy)
@@ -185,6 +187,10 @@ def _attempt(
         return
     if measured is None:
         return
+    for name in ("why", "log_tail"):
+        if getattr(attempt, name) is not None:
+            why = "an attempt that measured failed for no reason"
+            yield Difference(f"{path}.{name}", getattr(attempt, name), None, why)
     placed = attempt.placement
     if placed is not None and placed.verdict == "proved" and placed.share is None:
         why = "a proof states a share"

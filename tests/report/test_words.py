@@ -24,12 +24,20 @@ from npumark.report.charts import bar
         (1087.4, "1,087"),
         (0.00000123, "1.23e-06"),
         (-3.25, "-3.25"),
+        (1e300, "1.00e+300"),
     ],
 )
 def test_figures_have_three_digits_and_what_is_unknown_a_dash(
     value: float | None, text: str
 ) -> None:
     assert words.figure(value) == text
+
+
+def test_a_number_of_no_machine_fills_no_page() -> None:
+    assert words.percent(1e300) == "1.00e+302 %"
+    assert words.percent(12.0) == "1200 %"
+    assert words.tops(1e300) == "1.00e+300"
+    assert words.tops(49.34) == "49.3"
 
 
 @given(st.floats(min_value=1e-9, max_value=1e9))

@@ -213,6 +213,12 @@ def test_a_third_attempt_too_soon_after_the_second_is_named() -> None:
         (("pid_exit",), -9, "failed worker"),
         (("measurement",), None, "ok if, and only if"),
         (("n",), 7, "recomputed 3"),
+        (("why",), "it was warm", "failed for no reason"),
+        (("log_tail",), "last words", "failed for no reason"),
+        (("measurement", "measures", "snr_db"), 201.0, "than an exact answer"),
+        (("measurement", "measures", "cosine_mean"), 1.1, "than an exact answer"),
+        (("measurement", "measures", "kl"), -1.0, "than an exact answer"),
+        (("measurement", "timed_check", "min_snr_db"), 1e300, "than an exact answer"),
         (("seed",), 7, "seed"),
         (("measurement", "timed_check", "passed"), False, "timed_check.passed"),
         (("measurement", "timed_check", "bit_identical"), False, "timed_check.passed"),
@@ -386,6 +392,14 @@ SEEN = (*CARD, "window")
     ("path", "value", "says"),
     [
         (("n",), 7, "recomputed 2"),
+        (("why",), "it was warm", "ended by nothing"),
+        ((*CARD, "why"), "it was warm", "failed for no reason"),
+        ((*CARD, "log_tail"), "last words", "failed for no reason"),
+        ((*CARD, "pin"), {"numa_node": 0, "cpus": [0], "why": "it was warm"}, "has a reason"),
+        ((*CARD, "pin"), {"numa_node": 0, "cpus": [], "why": None}, "CPUs of a node"),
+        ((*CARD, "pin"), {"numa_node": None, "cpus": [0], "why": None}, "CPUs of a node"),
+        ((*SEEN, "check", "snr_db"), 201.0, "than an exact answer"),
+        ((*SEEN, "check", "snr_db"), 1e300, "than an exact answer"),
         (("started_ns",), 0, "the box stage comes after every scored stage"),
         (("started_ns",), BOXED["box"]["roles"][0]["attempts"][0]["started_ns"] + 1, "30 s apart"),
         (("wall_ns",), 10**12, "overlaps the attempt"),
@@ -425,6 +439,31 @@ def test_an_attempt_of_the_box_beyond_those_wanted_is_named() -> None:
     assert any("no attempt was wanted any more" in f for f in found)
 
 
+def _with_digests(document: dict[str, Any], digests: Sequence[str | None]) -> list[str]:
+    """Return the differences of a document whose first two attempts and windows have these
+    digests of raw samples."""
+    document = copy.deepcopy(document)
+    held = [a["measurement"] for a in document["entries"][0]["attempts"][:2]]
+    held += [card["window"] for card in document["box"]["roles"][0]["attempts"][0]["cards"]]
+    for place, digest in zip(held, digests, strict=True):
+        place["samples_sha256"] = digest
+    return verify(document)
+
+
+@pytest.mark.parametrize("twice", [(0, 1), (0, 2), (2, 3)])
+def test_raw_samples_that_stand_twice_are_named(twice: tuple[int, int]) -> None:
+    digests = [c * 64 for c in "abcd"]
+    assert _with_digests(BOXED, digests) == []
+    assert _with_digests(BOXED, [None] * 4) == []
+    digests[twice[1]] = digests[twice[0]]
+    (found,) = _with_digests(BOXED, digests)
+    assert "no two loops are alike" in found
+    made_up = copy.deepcopy(BOXED)
+    for engine in made_up["engines"]:
+        engine["virtual"] = True
+    assert not any("no two loops" in f for f in _with_digests(made_up, digests))
+
+
 def test_a_dropped_attempt_of_the_box_is_named() -> None:
     attempts = BOXED["box"]["roles"][0]["attempts"]
     assert verify(replaced(BOXED, ("box", "roles", 0, "attempts"), attempts[1:]))
@@ -439,8 +478,9 @@ def test_a_box_that_was_not_asked_for_is_named() -> None:
 
 def test_a_peak_taken_from_no_record_is_named() -> None:
     solo = BOXED["box"]["roles"][0]["cards"][0]["solo"]
-    found = verify(replaced(BOXED, ("plan", "box", "solo"), [{**solo, "tops": 1e300}]))
-    assert [f.split(":")[0] for f in found] == ["plan.box.solo[0].tops"]
+    for tops in (1e300, 1e-300, 0.0, -1.0):
+        found = verify(replaced(BOXED, ("plan", "box", "solo"), [{**solo, "tops": tops}]))
+        assert [f.split(":")[0] for f in found] == ["plan.box.solo[0].tops"]
     found = verify(replaced(BOXED, ("plan", "box", "solo"), [solo]))
     assert any(f.startswith("plan.box.solo[0].source") for f in found)
 
