@@ -29,7 +29,7 @@ from npumark.diagnose.probe import Finding, Probe, Samples, Seen, Step, Target, 
 from npumark.errors import IntegrityError
 from npumark.policy import DiagnoseRules, Percentiles
 
-_ODD = (ValueError, KeyError, IndexError, TypeError, ZeroDivisionError, OverflowError)
+_ODD = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 """What reading samples of another form than expected raises."""
 
 

@@ -221,6 +221,33 @@ def test_a_changed_or_missing_file_is_named(
     assert f"{name} cannot be read" in text
 
 
+@pytest.mark.parametrize("load", [["much"], "much", {"others": "much"}, {"others": [1]}])
+def test_facts_of_another_form_are_told(payload: Diagnostics, tmp_path: Path, load: Any) -> None:
+    single = payload.targets[0].single
+    assert single is not None
+    odd = single.model_copy(update={"facts": {"load": load}})
+    stated = payload.targets[0].findings[0].model_copy(update={"probe": "idle_wake"})
+    rules = {**payload.rules, "idle_ms": [1], "idle_calls": [3]}
+    steps = [
+        step_seen(
+            "idle",
+            "idle",
+            kept(tmp_path, "idle.i64", np.full(3, MS)),
+            options={"idle_ms": [1], "calls": [3]},
+        )
+    ]
+    samples = dict.fromkeys(("busy", "after-1-ms"), steps[0].samples["calls"])
+    steps = [steps[0].model_copy(update={"samples": samples})]
+    other = edited(
+        payload.model_copy(update={"rules": rules}),
+        single=odd,
+        findings=[stated.model_copy(update={"steps": steps})],
+    )
+    assert "ort-cpu · net: idle_wake: finding is not what the samples give" in differences(
+        other, tmp_path, PROBES
+    )
+
+
 def test_percentiles_are_those_of_the_documents_rules(payload: Diagnostics, tmp_path: Path) -> None:
     latency = payload.targets[0].latency_ns
     assert latency is not None
