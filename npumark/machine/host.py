@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import platform
 import re
+import stat
 import subprocess
 import sys
 import time
@@ -24,6 +25,8 @@ from npumark.machine import windows
 
 _COMMAND_LIMIT_S = 10.0
 _WHOLE = re.compile(r"[+-]?[0-9]{1,30}", re.ASCII)
+_MOST_BYTES = 1 << 22
+"""More than any file of facts has: that of 2000 CPUs takes 3 MB."""
 _MOST_CPUS = 1 << 20
 """More than any system has: a list that names one beyond it is damaged."""
 
@@ -188,9 +191,20 @@ class Host:
         return self.root / absolute.lstrip("/")
 
     def read(self, absolute: str) -> Reading:
-        """Return a file's text without the white space around it, or why there is none."""
+        """Return a file's text without the white space around it, or why there is none.
+
+        Files of facts are short and regular: what is longer is not read to its end, and nothing
+        else is opened, as it might never answer.
+        """
+        path = self.path(absolute)
         try:
-            text = self.path(absolute).read_text("utf-8", errors="replace").strip("\0\n\t ")
+            if not stat.S_ISREG(path.stat().st_mode):
+                return Reading(None, f"{absolute} could not be read (no regular file)")
+            with path.open("rb") as file:
+                raw = file.read(_MOST_BYTES + 1)
+            if len(raw) > _MOST_BYTES:
+                return Reading(None, f"{absolute} could not be read (longer than 4 MiB)")
+            text = raw.decode("utf-8", errors="replace").strip("\0\r\n\t ")
         except FileNotFoundError:
             return Reading(None, f"{absolute} does not exist")
         except PermissionError:

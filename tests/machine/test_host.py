@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -27,8 +28,23 @@ def test_a_forbidden_file_says_so(fake: Any, monkeypatch: pytest.MonkeyPatch) ->
     def forbidden(*_: object, **__: object) -> str:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(Path, "read_text", forbidden)
+    fake.write("/sys/x", 1)
+    monkeypatch.setattr(Path, "open", forbidden)
     assert "may not be read by this user" in str(fake.host.read("/sys/x").why)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="makes a named pipe")
+def test_what_might_never_answer_is_not_opened(fake: Any) -> None:
+    (fake.root / "sys").mkdir(exist_ok=True)
+    os.mkfifo(fake.root / "sys/pipe")
+    assert fake.host.read("/sys/pipe").why == "/sys/pipe could not be read (no regular file)"
+
+
+def test_a_file_without_end_is_not_read_to_it(fake: Any) -> None:
+    fake.write("/sys/long", 1)
+    with (fake.root / "sys/long").open("r+b") as file:
+        file.truncate(1 << 34)  # sparse
+    assert fake.host.read("/sys/long").why == "/sys/long could not be read (longer than 4 MiB)"
 
 
 def test_bytes_that_are_no_text_do_not_stop_a_reading(fake: Any) -> None:
