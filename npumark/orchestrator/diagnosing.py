@@ -104,7 +104,9 @@ def execute(
             run = _prepare(request, rules, probes, interrupts, holder, tell)
             return run.measure()
     except KeyboardInterrupt:
-        raise Interrupted("stopped before anything was measured") from None
+        raise Interrupted(
+            "stopped before anything was measured", "Nothing is saved; start it again."
+        ) from None
 
 
 def _sustained_for(seconds: float, policy: Policy) -> Policy:

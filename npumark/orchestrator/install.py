@@ -184,7 +184,9 @@ def _changing(command: str) -> Iterator[tuple[Path, Interrupts, Holder]]:
         ):
             yield root, interrupts, holder
     except KeyboardInterrupt:
-        raise Interrupted("stopped; the environment is as it was before") from None
+        raise Interrupted(
+            "stopped; the environment is as it was before", "Start it again."
+        ) from None
 
 
 def _in_the_way(place: Path) -> SetupError:

@@ -161,7 +161,10 @@ def stopped_run(request: RunRequest) -> tuple[RunFolder, Replay]:
         )
     folder = _newest_stopped() if request.resume == LATEST else find(str(request.resume))
     if not folder.journal.exists():
-        raise UsageError(f"the run {folder.run_id} has no journal to resume from")
+        raise UsageError(
+            f"the run {folder.run_id} has no journal to resume from",
+            "`npumark history` lists the saved runs; a whole new one is `npumark run`.",
+        )
     told = replay(read_journal(folder.journal), folder.journal)
     _check_header(folder, told)
     if told.finished:

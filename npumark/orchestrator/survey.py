@@ -94,7 +94,7 @@ def survey(virtual: Path | None = None, policy: Policy | None = None) -> Survey:
         ):
             return probe_all(virtual, rules, interrupts, holder.marker)
     except KeyboardInterrupt:
-        raise Interrupted("stopped before the engines were known") from None
+        raise Interrupted("stopped before the engines were known", "Start it again.") from None
 
 
 def probe_all(virtual: Path | None, policy: Policy, interrupts: Interrupts, marker: str) -> Survey:

@@ -121,7 +121,9 @@ def read_record(source: Path | bytes, *, edited_too: bool = False) -> Record:
             f"there is no record at {path}", hint="`npumark history` lists the saved runs."
         ) from None
     except OSError as fault:
-        raise UsageError(f"{path} cannot be read: {fault.strerror}") from fault
+        raise UsageError(
+            f"{path} cannot be read: {fault.strerror}", "`npumark history` lists the saved runs."
+        ) from fault
     if _OTHER_TEXT.match(raw):
         raise IntegrityError(
             f"{path} is not an npumark record: it does not begin as a JSON object",
@@ -133,7 +135,10 @@ def read_record(source: Path | bytes, *, edited_too: bool = False) -> Record:
 def _decode(raw: bytes, what: str, *, edited_too: bool) -> Record:
     document = strict_loads(raw, what=what)
     if not isinstance(document, dict) or not isinstance(document.get("payload"), dict):
-        raise IntegrityError(f"{what} is not an npumark record: it has no payload")
+        raise IntegrityError(
+            f"{what} is not an npumark record: it has no payload",
+            "`npumark history` lists the saved runs.",
+        )
     schema = document["payload"].get("schema")
     if schema != SCHEMA:
         raise IntegrityError(

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import ast
 import json
 import subprocess
 import sys
@@ -196,3 +197,20 @@ def test_a_closed_output_is_written_nowhere(home: Path, words: str) -> None:
 def test_an_error_that_nobody_can_read_keeps_its_status(words: str, code: int, to: str) -> None:
     done = shell(words, to)
     assert (done.returncode, done.stdout) == (code, "")
+
+
+def test_what_stops_a_command_has_a_next_step_wherever_it_is_raised() -> None:
+    kinds = {"UsageError", "SetupError", "NothingToMeasure", "NoScore", "NetworkError"}
+    kinds.add("Interrupted")
+    bare, met = [], 0
+    for path in Path(errors.__file__).parent.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if not (isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call)):
+                continue
+            call = node.exc
+            if isinstance(call.func, ast.Name) and call.func.id in kinds:
+                met += 1
+                if len(call.args) < 2 and "hint" not in {k.arg for k in call.keywords}:
+                    bare.append(f"{path.name}:{node.lineno}")
+    assert met > 50
+    assert bare == []
