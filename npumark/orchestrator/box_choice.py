@@ -84,6 +84,8 @@ def _card_id(
         roles = request.box_roles or tuple(
             role for role in ROLES if any(p.role == role for p in cards.values())
         )
+        if not cards:
+            raise UsageError(f"there is no card {word} here: no iGPU, dGPU or NPU", listed)
         if len(roles) != 1:
             raise UsageError(
                 f"the number {word} names a card only within one role",

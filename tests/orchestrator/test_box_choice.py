@@ -131,6 +131,8 @@ def test_cards_become_processors(request_: RunRequest, found: tuple[Any, Any]) -
 def test_a_number_needs_no_role_where_cards_of_one_alone_are_here() -> None:
     made = with_card_ids(RunRequest(box_cards=("2", "1")), PAIR)
     assert (made.box_cards, made.box_roles) == (("dgpu-2", "dgpu-1"), ("dGPU",))
+    with pytest.raises(UsageError, match="there is no card 1 here: no iGPU, dGPU or NPU"):
+        with_card_ids(RunRequest(box_cards=("1",)), (CPU,))
 
 
 @pytest.mark.parametrize(
