@@ -87,6 +87,11 @@ def test_idle_lets_time_pass_before_each_call(tiny: Any, tmp_path: Path) -> None
 def test_single_may_be_as_short_as_a_level(tiny: Any, tmp_path: Path) -> None:
     result = step(tiny, tmp_path, "single", seconds=0.02)
     assert raw(tmp_path, result, "calls").tolist() == [LATENCY_NS] * 20
+    told = facts(result)
+    assert list(told["last_answers"]) == ["the last call"]
+    assert told["last_answers"]["the last call"]["sample"] == 19 % 3
+    # What is known of the engine already is not profiled once more.
+    assert "observed" not in told
 
 
 def facts(result: Result) -> dict[str, Any]:
