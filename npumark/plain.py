@@ -15,6 +15,15 @@ _ESCAPE = re.compile(
 )
 
 
+LONGEST = 5000
+"""Characters of one text that are shown: more than the longest path, and than npumark writes."""
+
+
+def bounded(text: str, most: int = LONGEST) -> str:
+    """Return ``text``, cut where it is longer than anybody reads."""
+    return text if len(text) <= most else f"{text[:most]}…"
+
+
 def printable(text: str) -> str:
     """Return ``text`` without escape sequences, a space for every other character that does not
     print: controls, line ends, changes of direction, halves of a pair."""

@@ -17,7 +17,7 @@ from pathlib import Path
 from npumark import __version__
 from npumark.cli import output
 from npumark.errors import EXIT_MEASURED_WITH_FAULTS, Interrupted, NpumarkError, UsageError
-from npumark.plain import printable
+from npumark.plain import bounded, printable
 
 INTERRUPTED = Interrupted.exit_code
 UNFORESEEN = EXIT_MEASURED_WITH_FAULTS
@@ -70,7 +70,7 @@ def tell(message: str, hint: str | None) -> None:
         return
     try:
         print(
-            *("\n".join(map(printable, line.split("\n"))) for line in lines),
+            *("\n".join(map(printable, bounded(line).split("\n"))) for line in lines),
             sep="\n",
             file=sys.stderr,
             flush=True,

@@ -14,7 +14,7 @@ from typing import IO
 
 from rich.cells import cell_len
 
-from npumark.plain import printable
+from npumark.plain import bounded, printable
 
 NARROWEST = 20
 """Columns below which nothing is laid out; a narrower terminal wraps by itself."""
@@ -53,8 +53,9 @@ class Page:
 
     def plain(self, text: str) -> str:
         """Return ``text`` in characters that the stream can show: without what a terminal would
-        obey, whoever wrote it. All text of a page comes through here."""
-        text = printable(text)
+        obey, whoever wrote it, and cut where it would fill screens. All text of a page comes
+        through here."""
+        text = printable(bounded(text))
         return text if self.unicode else text.translate(_PLAIN)
 
 

@@ -5,6 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from npumark.plain import bounded
+
+_SHOWN = 300
+"""Characters of a value in a sentence; a document holds all of it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Difference:
@@ -16,5 +21,8 @@ class Difference:
     why: str | None = None
 
     def __str__(self) -> str:
-        text = f"{self.path}: recorded {self.recorded!r}, recomputed {self.recomputed!r}"
+        recorded, recomputed = (
+            bounded(repr(value), _SHOWN) for value in (self.recorded, self.recomputed)
+        )
+        text = f"{self.path}: recorded {recorded}, recomputed {recomputed}"
         return f"{text} ({self.why})" if self.why else text

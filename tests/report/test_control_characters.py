@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from npumark.plain import LONGEST
 from npumark.record.model import Record
 from npumark.report.page import Page
 from npumark.report.terminal import render
@@ -32,12 +33,12 @@ FREE = frozenset(
 """Fields whose text is somebody else's."""
 
 
-def spoilt(value: Any, key: str = "") -> Any:
+def spoilt(value: Any, key: str = "", more: str = EVIL) -> Any:
     if isinstance(value, dict):
-        return {k: spoilt(v, k) for k, v in value.items()}
+        return {k: spoilt(v, k, more) for k, v in value.items()}
     if isinstance(value, list):
-        return [spoilt(v, key) for v in value]
-    return f"{value}{EVIL}" if isinstance(value, str) and key in FREE else value
+        return [spoilt(v, key, more) for v in value]
+    return f"{value}{more}" if isinstance(value, str) and key in FREE else value
 
 
 @pytest.mark.parametrize("width", [None, 40, 100])
@@ -51,3 +52,10 @@ def test_no_record_makes_the_terminal_do_anything(
     odd = {c for c in text if not c.isprintable() and c != "\n"}
     assert odd == set()
     assert "AAAA" not in text
+
+
+def test_no_record_fills_the_screen_with_one_text(make_record: Make) -> None:
+    told = spoilt(make_record().model_dump(mode="json"), more="w" * 100_000)
+    text = render(Record.model_validate(told), Page())
+    assert "w" * 1000 in text
+    assert "w" * (LONGEST + 1) not in text

@@ -5,6 +5,7 @@ import os
 
 import pytest
 
+from npumark.plain import LONGEST
 from npumark.report.page import NARROWEST, Page, page_of
 
 
@@ -106,3 +107,10 @@ def test_text_loses_what_a_terminal_would_obey_and_keeps_its_spaces() -> None:
     assert page.plain("\x1b[31ma\x1b[0m  b\x1b]0;title\x07") == "a  b"
     assert page.plain("a\x07b\nc\x9bd\u202ee\ud800") == "a b c d e "
     assert page.plain("0.83 TOPS · µs — ✓") == "0.83 TOPS · µs — ✓"
+
+
+def test_a_text_that_would_fill_screens_is_cut_and_a_path_is_not() -> None:
+    page = Page()
+    assert page.plain("w" * 600_000) == "w" * LONGEST + "…"
+    path = "/" + "p" * 4095
+    assert page.plain(path) == path
