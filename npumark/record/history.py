@@ -72,7 +72,7 @@ class Row:
     """One line of the history. ``created`` is UTC in ISO 8601 (for an unreadable run, when its
     folder was last touched); score, edition and flags are null where there is no record.
     ``box`` are its box totals; ``box_only`` says that it was made for them, so that its score is
-    that of a single card or none."""
+    that of a single card or none, and ``why`` says why it has no totals."""
 
     folder: RunFolder
     state: State
@@ -177,6 +177,8 @@ def _row(folder: RunFolder) -> Row:
 
 def _readable(folder: RunFolder, record: Record) -> Row:
     payload = record.payload
+    only = payload.plan.box.mode == "only"
+    lacking = only and payload.box is None
     return Row(
         folder=folder,
         state="complete" if payload.complete else "partial",
@@ -187,12 +189,12 @@ def _readable(folder: RunFolder, record: Record) -> Row:
         quick=payload.plan.quick,
         comparable=payload.comparable,
         noisy=payload.environment.noisy,
-        why=None if payload.score else payload.score_why,
+        why=payload.box_why if lacking else None if payload.score else payload.score_why,
         box=tuple(
             BoxTotal(r.role, r.tops, r.scaling, r.why)
             for r in (payload.box.roles if payload.box else ())
         ),
-        box_only=payload.plan.box.mode == "only",
+        box_only=only,
     )
 
 

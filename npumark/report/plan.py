@@ -77,7 +77,7 @@ def _needs(found: DryRun) -> list[tuple[str, Sequence[Part]]]:
         _range(*map(str, bounds)) if bounds[1] else ""
         for bounds in (found.estimate.attempts, found.box_attempts)
     )
-    attempts: list[Part] = [alone] if alone else []
+    attempts: list[Part] = [f"{alone} alone" if at_once else alone] if alone else []
     attempts += [f"{at_once} at all cards at once"] if at_once else []
     soon, late = (
         s + found.idle_window_s + box

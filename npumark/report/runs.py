@@ -38,7 +38,7 @@ def _headline(run: Run) -> Part:
         lacking = [f"no {box.role} box total: {box.why or DASH}" for box in run.box if not box.tops]
         if told := totals + lacking:
             return (plainly(" · ".join(told)), STRONG if totals else WARN)
-        return ("no box total", WARN)
+        return (f"no box total: {plainly(run.why or DASH)}", WARN)
     score = run.label or plainly(run.why or DASH)
     return (" · ".join([score, *totals]), STRONG if run.label or totals else WARN)
 
