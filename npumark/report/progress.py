@@ -20,7 +20,7 @@ from npumark.orchestrator.events import (
 )
 from npumark.record.box import BoxAttempt
 from npumark.report.sheet import BAD, DIM, GOOD, WARN, Part
-from npumark.report.words import count, duration, percent, size, tops
+from npumark.report.words import count, duration, percent, plainly, size, tops
 
 ON_TOP = "starting workers, loading and checking answers come on top and can take longer than those"
 """What a projection from the policy alone leaves out."""
@@ -59,7 +59,7 @@ class Progress:
         elif isinstance(event, BoxEnded):
             self.box = None
             if event.attempt.status == "ran" and not event.attempt.counts:
-                why = "; ".join(event.attempt.void_because)
+                why = plainly("; ".join(event.attempt.void_because))
                 self.faults.append(f"{boxed(event.attempt)}: {why}")
         elif isinstance(event, AttemptStarted):
             self.stage, self.now, self.box = None, event, None
@@ -167,7 +167,7 @@ def _ended(event: AttemptEnded, progress: Progress) -> list[Part]:
     if not event.counts and event.why_not and event.why_not != _ending(event):
         parts.append((f"not counted: {event.why_not.replace('_', ' ')}", WARN))
     if why := attempt.why or (event.why if event.tops is None else None):
-        parts.append((why, WARN))
+        parts.append((plainly(why), WARN))
     return parts
 
 
@@ -177,7 +177,7 @@ def _boxed(event: BoxEnded) -> list[Part]:
     if attempt.tops is None:
         ended = "void" if attempt.status == "ran" else attempt.status
         why = "; ".join(attempt.void_because) or attempt.why
-        return [*parts, (ended, BAD), *([(why, WARN)] if why else [])]
+        return [*parts, (ended, BAD), *([(plainly(why), WARN)] if why else [])]
     solo = math.fsum(card.tops for card in event.cards)
     kept = f"{percent(attempt.tops / solo)} of the solo peaks" if solo else ""
     return [*parts, (f"{tops(attempt.tops)} TOPS", GOOD), *([kept] if kept else [])]

@@ -318,6 +318,16 @@ def test_all_cards_at_once_are_told_while_they_run_and_what_they_came_to() -> No
     assert len(view._progress.faults) == 1
 
 
+def test_what_broke_a_bound_is_told_by_its_name() -> None:
+    void = "dgpu-2 answered wrong: snr_db 3 dB is below the bound 20 dB"
+    ended = BoxEnded(box_attempt(1, None, void), solos())
+    said = "dgpu-2 answered wrong: SNR 3 is below the bound of 20 dB"
+    assert shown(Page(), [ended]).strip().endswith(said)
+    progress = Progress()
+    progress.take(ended)
+    assert progress.faults == [f"2 dGPUs at once · 1: {said}"]
+
+
 def test_where_there_are_no_attempts_none_are_counted() -> None:
     page = Page(width=80, colour=False, unicode=True, live=True)
     for attempts in (True, False):
