@@ -273,6 +273,8 @@ def _measure(request: RunRequest, as_json: bool) -> int:
             fault.message, f"The run is saved; see `npumark report {run_id}`."
         ) from None
     run_id = outcome.record.payload.run_id
+    if lost := _lost(outcome.record.payload):
+        print(f"note: {lost}", file=sys.stderr, flush=True)
     if as_json and outcome.exit_code == INTERRUPTED:
         tell(
             "stopped; what was measured is saved", f"`npumark run --resume {run_id}` completes it."
@@ -280,6 +282,16 @@ def _measure(request: RunRequest, as_json: bool) -> int:
     elif outcome.exit_code in (NothingToMeasure.exit_code, NoScore.exit_code):
         tell(_lacking(outcome.record.payload), f"`npumark report {run_id}` shows what there is.")
     return outcome.exit_code
+
+
+def _lost(run: Payload) -> str | None:
+    """Return a sentence where raw samples could not be kept, which `verify` will lack."""
+    from npumark.record.samples import without_samples
+
+    lost, of = without_samples(run)
+    if not lost:
+        return None
+    return f"{lost} of {of} attempts kept no raw samples; the logs of the run say why"
 
 
 def _lacking(run: Payload) -> str:

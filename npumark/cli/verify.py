@@ -11,7 +11,7 @@ import typer
 from npumark.cli import complete, output
 
 if TYPE_CHECKING:
-    from npumark.record.model import Record
+    from npumark.record.model import Payload, Record
     from npumark.score.difference import Difference
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
@@ -84,10 +84,9 @@ def verify(
     elif fault is None:
         attempts = sum(len(e.attempts) for e in payload.entries)
         attempts += sum(len(r.attempts) for r in payload.box.roles) if payload.box else 0
-        kept = "no raw samples lie beside it" if raw is None else _kept(whole)
         output.put(
             f"{path}: the digest holds, and every figure recomputes exactly from "
-            f"{attempts} attempts; {kept}.\n"
+            f"{attempts} attempts{_stated(payload)}; {_kept(payload, raw)}.\n"
         )
     else:
         lines = [*map(str, found), *(raw or ())]
@@ -98,17 +97,22 @@ def verify(
         raise fault
 
 
-def _kept(whole: Record) -> str:
-    """Return what agreeing raw samples bear out: an attempt may have kept none."""
-    from npumark.record.box_samples import windows
+def _stated(payload: Payload) -> str:
+    """Return what of a record's figures is another record's statement, which its own attempts
+    do not bear out."""
+    runs = dict.fromkeys(s.source.run_id for s in payload.plan.box.solo if s.source)
+    return f", with the solo peaks that run {' and '.join(runs)} states" if runs else ""
 
-    entries = [a.measurement for e in whole.payload.entries for a in e.attempts if a.measurement]
-    digests = [m.samples_sha256 for m in entries]
-    digests += [seen.samples_sha256 for *_, seen in windows(whole.payload)]
-    without = digests.count(None)
-    if without:
-        return f"the raw samples agree, and {without} of {len(digests)} attempts kept none"
-    return "the raw samples agree"
+
+def _kept(payload: Payload, raw: list[str] | None) -> str:
+    """Return what raw samples bear out: an attempt, or a card's window in one, may have kept
+    none."""
+    from npumark.record.samples import without_samples
+
+    lost, of = without_samples(payload)
+    seen = raw is not None and lost < of
+    told = "the raw samples agree" if seen else "no raw samples lie beside it"
+    return f"{told}, and {lost} of {of} attempts kept none" if lost else told
 
 
 def _differences(whole: Record, manifest: Path | None) -> list[Difference]:

@@ -20,7 +20,7 @@ from npumark.errors import IntegrityError
 from npumark.policy import Percentiles, load_policy
 from npumark.record.box import BoxWindow
 from npumark.record.box_samples import calls_of, window_differences, windows
-from npumark.record.model import Entry, LatencyFields, MeasurementFields, Record
+from npumark.record.model import Entry, LatencyFields, MeasurementFields, Payload, Record
 
 _WIDTH = 8
 _RANKS = (("p90", 900), ("p95", 950), ("p99", 990), ("p999", 999))
@@ -134,6 +134,15 @@ def check_samples(record: Record, folder: Path) -> list[str]:
         told = partial(_of_window, seen, attempt.window_ns)
         faults += _held_to_raw(where, seen.samples_sha256, found, folder, told)
     return faults
+
+
+def without_samples(payload: Payload) -> tuple[int, int]:
+    """Return how many measurements kept no raw samples, and of how many; each card's window in
+    the box stage is one."""
+    entries = [a.measurement for e in payload.entries for a in e.attempts if a.measurement]
+    digests = [m.samples_sha256 for m in entries]
+    digests += [seen.samples_sha256 for *_, seen in windows(payload)]
+    return digests.count(None), len(digests)
 
 
 def _held_to_raw(

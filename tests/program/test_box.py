@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 from collections.abc import Callable
@@ -20,6 +21,7 @@ from npumark.orchestrator.journal import read_journal, replay
 from npumark.orchestrator.request import RunRequest
 from npumark.orchestrator.run import dry_run, execute
 from npumark.record.files import read_record, seal, write_record
+from npumark.record.history import RunFolder
 from npumark.record.samples import check_samples
 from tests.program.conftest import make_bench
 from tests.program.test_stop_and_resume import workers
@@ -299,6 +301,28 @@ def test_a_script_gets_the_record_and_nothing_else(
     assert f"attempts 1 to {most} at all cards at once" in shown
 
 
+def test_raw_samples_that_could_not_be_kept_are_told_by_the_run_and_by_verify(
+    bench: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def in_the_way(folder: RunFolder) -> Path:
+        born = not folder.path.name.startswith(".")
+        return (folder.journal if born else folder.path) / "samples"
+
+    monkeypatch.setattr("npumark.orchestrator.run.load_policy", lambda: bench.policy)
+    monkeypatch.setattr("npumark.policy.load_policy", lambda: bench.policy)
+    manifest = ["--manifest", str(bench.manifest)]
+    words = ["--quick", "--virtual", str(bench.script(gpu(1), gpu(2))), *manifest]
+    assert main(["box", *words]) == 0
+    assert "raw samples" not in capsys.readouterr().err
+    with monkeypatch.context() as patch:
+        patch.setattr(RunFolder, "samples", property(in_the_way))
+        assert main(["box", *words]) == 0
+    assert re.search(r"note: (\d+) of \1 attempts kept no raw samples", capsys.readouterr().err)
+    assert main(["verify", "last", *manifest]) == 0
+    told = capsys.readouterr().out
+    assert re.search(r"; no raw samples lie beside it, and (\d+) of \1 attempts kept none", told)
+
+
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     """Return the record of a quick run of two cards, made once."""
@@ -324,7 +348,13 @@ def test_a_quick_run_leaves_the_box_stage_out_and_says_so(peaks: Path) -> None:
     assert payload.complete
 
 
-def test_the_peaks_of_another_record(bench: Any, peaks: Path) -> None:
+def test_the_peaks_of_another_record(
+    bench: Any,
+    peaks: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr("npumark.policy.load_policy", lambda: bench.policy)
     source = read_record(peaks)
     cards = [gpu(n, compiles={}) for n in (1, 2)]  # these peaks are no entries of the run
     outcome = only(bench, *cards, box_from=peaks)
@@ -341,6 +371,9 @@ def test_the_peaks_of_another_record(bench: Any, peaks: Path) -> None:
     }
     assert any(isinstance(e, Note) and source.payload.run_id in e.text for e in bench.events)
     assert payload.harness["overhead_ns"]
+    assert main(["verify", str(outcome.path), "--manifest", str(bench.manifest)]) == 0
+    told = capsys.readouterr().out
+    assert f"with the solo peaks that run {source.payload.run_id} states; the raw" in told
     with pytest.raises(UsageError, match="took its peaks from another record"):
         only(bench, gpu(1), gpu(2), box_from=outcome.path)
 
