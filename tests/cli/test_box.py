@@ -26,9 +26,10 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[RunRequest]:
 
     def take(request: RunRequest, _listen: Any) -> Any:
         found.append(request)
-        box = SimpleNamespace(roles=[SimpleNamespace(why="dgpu-2 hung")])
+        box = SimpleNamespace(roles=[SimpleNamespace(why="dgpu-2 hung", attempts=[])])
         plan = SimpleNamespace(box=SimpleNamespace(mode=request.box))
-        payload = SimpleNamespace(run_id="a-run", plan=plan, box=box, score_why="nothing ran")
+        told = {"run_id": "a-run", "score_why": "nothing ran", "entries": []}
+        payload = SimpleNamespace(plan=plan, box=box, **told)
         record = SimpleNamespace(payload=payload)
         return SimpleNamespace(record=record, path=Path("record.json"), exit_code=4)
 

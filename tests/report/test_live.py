@@ -90,8 +90,8 @@ def test_without_a_terminal_each_attempt_is_one_plain_line() -> None:
         "Looking for engines",
         "Making the pack's files",
         (
-            "plan: 2 entries, at least 90 s of watching, warm-ups and timed loops; starting workers, loading "
-            "and checking answers come on top and can take longer than those"
+            "plan: 2 entries, at least 90 s of watching, warm-ups and timed loops; starting "
+            "workers, loading and checking answers come on top and can take longer than those"
         ),
         "Watching whether the machine is idle",
         "noisy: its processor is 23% busy: stop other programs, or use --wait-idle",
