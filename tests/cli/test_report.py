@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from npumark.cli.app import main
 from npumark.diagnose.document import encode
+from npumark.record.files import seal, write_record
+from npumark.record.history import run_folder
+from npumark.record.model import Record
+from tests.report.conftest import make_record as make_record
 from tests.report.test_diagnose import document
 
 ID = "20261201T130000Z-123456"
@@ -48,3 +53,22 @@ def test_diagnostics_are_no_record_to_verify(
     said = capsys.readouterr().err
     assert f"{saved} is what `npumark diagnose` saved" in said
     assert f"`npumark diagnose --check {saved}`" in said
+
+
+def test_a_record_that_is_not_of_this_home_is_verified_by_its_file(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    make_record: Callable[..., Record],
+) -> None:
+    monkeypatch.setenv("NPUMARK_HOME", str(tmp_path))
+    record = seal(make_record().payload)
+    elsewhere = tmp_path / "box.json"
+    write_record(elsewhere, record)
+    assert main(["report", str(elsewhere)]) == 0
+    assert f"npumark verify {elsewhere}\n" in capsys.readouterr().out
+    own = run_folder(record.payload.run_id).record
+    own.parent.mkdir(parents=True)
+    write_record(own, record)
+    assert main(["report", str(elsewhere)]) == 0
+    assert f"npumark verify {record.payload.run_id}`" in capsys.readouterr().out
