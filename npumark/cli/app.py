@@ -120,6 +120,7 @@ def main(argv: list[str] | None = None) -> int:
     from npumark.cli.faults import end
 
     output.open_closed_streams()
+    output.forget_odd_sizes()
     try:
         typer.main.get_command(app).main(args=argv, prog_name="npumark")
     except SystemExit as finish:

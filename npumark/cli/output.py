@@ -11,6 +11,9 @@ from typing import Any, TextIO
 from npumark.errors import SetupError
 from npumark.plain import json_safe
 
+_MOST_DIGITS = 6
+"""Of the size of a terminal."""
+
 
 class OutputError(SetupError):
     """Standard output takes no more: its disk is full, or its device fails."""
@@ -45,6 +48,15 @@ def refused(fault: OSError) -> OutputError:
         f"the output cannot be written: {fault.strerror or fault}",
         "Make room, or send it elsewhere.",
     )
+
+
+def forget_odd_sizes() -> None:
+    """Take a terminal's size out of the environment where it is no number, or that of no terminal:
+    Rich would fail over it, as the parser of the command line may."""
+    for name in ("COLUMNS", "LINES"):
+        told = os.environ.get(name, "0")
+        if not (told.isascii() and told.isdecimal() and len(told) <= _MOST_DIGITS):
+            del os.environ[name]
 
 
 def open_closed_streams() -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import ast
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -214,3 +215,20 @@ def test_what_stops_a_command_has_a_next_step_wherever_it_is_raised() -> None:
                     bare.append(f"{path.name}:{node.lineno}")
     assert met > 50
     assert bare == []
+
+
+@pytest.mark.parametrize("told", ["9" * 5000, "\u0661\u0662", "wide", "-5"])
+def test_a_size_that_no_terminal_has_is_forgotten(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], told: str
+) -> None:
+    monkeypatch.setenv("COLUMNS", told)
+    monkeypatch.setenv("LINES", told)
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    assert app.main(["history"]) == 0
+    assert app.main(["run", "--help"]) == 0
+    assert "error" not in capsys.readouterr().err
+    assert "COLUMNS" not in os.environ
+    assert "LINES" not in os.environ
+    monkeypatch.setenv("COLUMNS", "132")
+    output.forget_odd_sizes()
+    assert os.environ["COLUMNS"] == "132"
