@@ -36,9 +36,7 @@ SOLOS = (solo("dgpu-1"), solo("dgpu-2"), solo("dgpu-3"))
 
 
 def attempt(*shown: Shown, **over: object) -> BoxAttempt:
-    runs = [
-        synthetic_box.run_of(s, how, PACK) for s, how in zip(SOLOS, shown, strict=False)
-    ]
+    runs = [synthetic_box.run_of(s, how, PACK) for s, how in zip(SOLOS, shown, strict=False)]
     return judged(synthetic_box.attempt_of("dGPU", runs, 1, 0, **over), PACK, POLICY)
 
 
