@@ -17,7 +17,7 @@ from pathlib import Path
 from npumark import paths
 from npumark.errors import Interrupted, NpumarkError, SetupError, UsageError
 from npumark.machine import cpu_limits
-from npumark.orchestrator import compiled, opening, surroundings
+from npumark.orchestrator import compiled, opening, reopening, surroundings
 from npumark.orchestrator.awake import KeepAwake
 from npumark.orchestrator.book import Book, machine_facts
 from npumark.orchestrator.box import BoxStage, places
@@ -95,8 +95,8 @@ def execute(
     """
     rules = policy or load_policy()
     tell = Teller(listen)
-    stopped = opening.stopped_run(request) if request.resume is not None else None
-    asked = opening.resumed_request(request, stopped[1]) if stopped else request
+    stopped = reopening.stopped_run(request) if request.resume is not None else None
+    asked = reopening.resumed_request(request, stopped[1]) if stopped else request
     _check_out(asked, stopped[0].run_id if stopped else None)
     words = shlex.join(("npumark", *(request.argv or ("run",))))
     try:
@@ -216,13 +216,13 @@ def _resumed(
 ) -> BoxStage:
     spent = _Spent()
     manifest = manifest_of(request)
-    plan = opening.planned_before(told, manifest)
-    runs = (*plan, *opening.box_before(told).plan)
+    plan = reopening.planned_before(told, manifest)
+    runs = (*plan, *reopening.box_before(told).plan)
     tell(Stage("discover", "Looking for engines"))
     with spent.on("discover"):
         survey = probe_all(request.virtual, policy, interrupts, holder.marker)
     tell_failed(survey, tell, request)
-    opening.require_engines(folder, told, request, policy, manifest, plan, survey)
+    reopening.require_engines(folder, told, request, policy, manifest, plan, survey)
     tell(PlanMade(plan, None))
     with spent.on("pack"):
         pack = ensure_pack(manifest, runs, tell)
@@ -233,16 +233,16 @@ def _resumed(
     tell(Checked(environment))
     interrupts.check()
     with interrupts.deferred():
-        book, clock = opening.reopen(
+        book, clock = reopening.reopen(
             folder, told, request, policy, manifest, plan, survey, pack, environment
         )
         for stage, ns in spent.ns.items():
             book.spent_ns[stage] = book.spent_ns.get(stage, 0) + ns
         book.save()
     # One that is gone has no attempts left; what it was is known of its entries all the same.
-    engines = opening.engines_before(told)
+    engines = reopening.engines_before(told)
     engines.update({f.info.id: f for f in survey.found if f.info.available})
-    threads = opening.threads(told)
+    threads = reopening.threads(told)
     return _measuring(book, clock, engines, survey, pack, threads, interrupts, holder, tell, spent)
 
 
