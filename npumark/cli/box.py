@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from npumark.cli import complete
+from npumark.cli.options import (
+    Force,
+    Json,
+    Manifest,
+    Out,
+    SkipPreconditions,
+    Strict,
+    TimeBudget,
+    Virtual,
+    WaitIdle,
+)
 from npumark.cli.run import carry_out, known_budget, refuse_with_skip
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
@@ -67,46 +77,15 @@ def box(
         bool,
         typer.Option("--dry-run", help="Show the cards, the plan and the time it needs; stop."),
     ] = False,
-    time_budget: Annotated[
-        float | None,
-        typer.Option(
-            "--time-budget",
-            metavar="SECONDS",
-            min=1.0,
-            help="Start no attempt that would end after this many seconds.",
-        ),
-    ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option("--out", "-o", metavar="FILE", help="Also write the record to this file."),
-    ] = None,
-    force: Annotated[
-        bool, typer.Option("--force", help="Let --out replace a file that exists.")
-    ] = False,
-    json: Annotated[
-        bool, typer.Option("--json", help="Write the record, as JSON, to standard output.")
-    ] = False,
-    wait_idle: Annotated[
-        bool, typer.Option("--wait-idle", help="Wait until the machine is idle, then measure.")
-    ] = False,
-    strict: Annotated[
-        bool,
-        typer.Option("--strict", help="Stop, rather than flag the run, if the machine is noisy."),
-    ] = False,
-    skip_preconditions: Annotated[
-        bool,
-        typer.Option("--skip-preconditions", help="Measure without looking (recorded)."),
-    ] = False,
-    manifest: Annotated[
-        Path | None,
-        typer.Option(
-            "--manifest", metavar="FILE", help="Use another pack's manifest; never comparable."
-        ),
-    ] = None,
-    virtual: Annotated[
-        Path | None,
-        typer.Option("--virtual", metavar="SCRIPT", hidden=True, help="Measure virtual engines."),
-    ] = None,
+    time_budget: TimeBudget = None,
+    out: Out = None,
+    force: Force = False,
+    json: Json = False,
+    wait_idle: WaitIdle = False,
+    strict: Strict = False,
+    skip_preconditions: SkipPreconditions = False,
+    manifest: Manifest = None,
+    virtual: Virtual = None,
 ) -> None:
     """Measure all cards of a role at once, and what share of their solo peaks is left.
 

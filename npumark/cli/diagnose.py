@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from npumark.cli import complete, output
+from npumark.cli.options import Force, Manifest, SkipPreconditions, Virtual
 
 if TYPE_CHECKING:
     from npumark.diagnose.document import Document
@@ -66,9 +67,7 @@ def diagnose(
         Path | None,
         typer.Option("--out", "-o", metavar="FILE", help="Also write the document to this file."),
     ] = None,
-    force: Annotated[
-        bool, typer.Option("--force", help="Let --out replace a file that exists.")
-    ] = False,
+    force: Force = False,
     json: Annotated[
         bool, typer.Option("--json", help="Write the document, as JSON, to standard output.")
     ] = False,
@@ -80,22 +79,13 @@ def diagnose(
             help="Read each finding of a saved document again from the samples beside it; stop.",
         ),
     ] = None,
-    skip_preconditions: Annotated[
-        bool,
-        typer.Option("--skip-preconditions", help="Measure without looking (recorded)."),
-    ] = False,
+    skip_preconditions: SkipPreconditions = False,
     include_emulated: Annotated[
         bool,
         typer.Option("--include-emulated", help="Also diagnose engines that emulate a device."),
     ] = False,
-    manifest: Annotated[
-        Path | None,
-        typer.Option("--manifest", metavar="FILE", help="Use another pack's manifest."),
-    ] = None,
-    virtual: Annotated[
-        Path | None,
-        typer.Option("--virtual", metavar="SCRIPT", hidden=True, help="Use virtual engines."),
-    ] = None,
+    manifest: Manifest = None,
+    virtual: Virtual = None,
 ) -> None:
     """Probe what each engine does when it is shared, batched, woken or kept busy.
 

@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperCommand
 
 from npumark.cli import complete, output
+from npumark.cli.options import (
+    Force,
+    Json,
+    Manifest,
+    Out,
+    SkipPreconditions,
+    Strict,
+    TimeBudget,
+    Virtual,
+    WaitIdle,
+)
 
 if TYPE_CHECKING:
     from npumark.orchestrator.request import RunRequest
@@ -120,25 +130,10 @@ def run(
             show_default=False,
         ),
     ] = None,
-    time_budget: Annotated[
-        float | None,
-        typer.Option(
-            "--time-budget",
-            metavar="SECONDS",
-            min=1.0,
-            help="Start no attempt that would end after this many seconds.",
-        ),
-    ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option("--out", "-o", metavar="FILE", help="Also write the record to this file."),
-    ] = None,
-    force: Annotated[
-        bool, typer.Option("--force", help="Let --out replace a file that exists.")
-    ] = False,
-    json: Annotated[
-        bool, typer.Option("--json", help="Write the record, as JSON, to standard output.")
-    ] = False,
+    time_budget: TimeBudget = None,
+    out: Out = None,
+    force: Force = False,
+    json: Json = False,
     resume: Annotated[
         str | None,
         typer.Option(
@@ -148,17 +143,9 @@ def run(
             autocompletion=complete.runs,
         ),
     ] = None,
-    wait_idle: Annotated[
-        bool, typer.Option("--wait-idle", help="Wait until the machine is idle, then measure.")
-    ] = False,
-    strict: Annotated[
-        bool,
-        typer.Option("--strict", help="Stop, rather than flag the run, if the machine is noisy."),
-    ] = False,
-    skip_preconditions: Annotated[
-        bool,
-        typer.Option("--skip-preconditions", help="Measure without looking (recorded)."),
-    ] = False,
+    wait_idle: WaitIdle = False,
+    strict: Strict = False,
+    skip_preconditions: SkipPreconditions = False,
     include_known_crashes: Annotated[
         bool,
         typer.Option("--include-known-crashes", help="Also try what is known to crash."),
@@ -167,16 +154,8 @@ def run(
         bool,
         typer.Option("--include-emulated", help="Also measure engines that emulate a device."),
     ] = False,
-    manifest: Annotated[
-        Path | None,
-        typer.Option(
-            "--manifest", metavar="FILE", help="Use another pack's manifest; never comparable."
-        ),
-    ] = None,
-    virtual: Annotated[
-        Path | None,
-        typer.Option("--virtual", metavar="SCRIPT", hidden=True, help="Measure virtual engines."),
-    ] = None,
+    manifest: Manifest = None,
+    virtual: Virtual = None,
 ) -> None:
     """Measure what every engine of this computer delivers, and save a record.
 
