@@ -61,7 +61,7 @@ def last_answer(stage: Stage, session: Session, calls: int) -> dict[str, Any]:
 
 def alone(stage: Stage, sample: int, outputs: Sequence[Array]) -> dict[str, Any]:
     """Return the same of ``outputs``, which answered eval input ``sample``."""
-    level, why = _of_one(stage, *_stored(stage)).alone(
+    level, why = _accumulator(stage, *_stored(stage)).alone(
         sample, StoredLayout(outputs, stage.variant.outputs)
     )
     return {"sample": sample, "snr_db": level, "why": why}
@@ -73,18 +73,12 @@ class _Judge:
     def __init__(self, stage: Stage) -> None:
         self._stage = stage
         self._references, self._mu = _stored(stage)
-        workload = stage.workload
-        try:
-            self.whole = accumulator(
-                workload.task, self._references, self._mu, workload.eval.parameters
-            )
-        except ValueError as fault:
-            raise _unusable(stage, fault) from fault
+        self.whole = _accumulator(stage, self._references, self._mu)
         self.levels: list[float | None] = []
 
     def add(self, i: int, outputs: Sequence[Array]) -> None:
         self.whole.add(i, outputs)
-        level, _ = _of_one(self._stage, self._references, self._mu).alone(i, outputs)
+        level, _ = _accumulator(self._stage, self._references, self._mu).alone(i, outputs)
         self.levels.append(level)
 
 
@@ -94,9 +88,9 @@ def _stored(stage: Stage) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
     return load_references(root, stage.workload.eval), load_mu(root, stage.workload.eval)
 
 
-def _of_one(stage: Stage, references: Sequence[Array], mu: Sequence[Array]) -> Accumulator:
+def _accumulator(stage: Stage, references: Sequence[Array], mu: Sequence[Array]) -> Accumulator:
     try:
-        return Accumulator(references, mu, {})
+        return accumulator(stage.workload.task, references, mu, stage.workload.eval.parameters)
     except ValueError as fault:
         raise _unusable(stage, fault) from fault
 

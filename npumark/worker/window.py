@@ -14,6 +14,7 @@ import numpy as np
 from npumark.engines.registry import resolve
 from npumark.errors import EngineError, PackError
 from npumark.gates.accumulate import Accumulator
+from npumark.gates.metrics import accumulator
 from npumark.pack.manifest import Variant, Workload, variant_from, workload_from
 from npumark.worker.affinity import bound
 from npumark.worker.barrier import Barrier
@@ -113,6 +114,11 @@ def _judge(root: Path, workload: Workload, variant: Variant) -> Accumulator:
     input, whatever the task, as the peak's gate has it (an exact match is SNR_CAP_DB)."""
     require_order(workload, variant)
     try:
-        return Accumulator(load_references(root, workload.eval), load_mu(root, workload.eval), {})
+        return accumulator(
+            workload.task,
+            load_references(root, workload.eval),
+            load_mu(root, workload.eval),
+            workload.eval.parameters,
+        )
     except ValueError as fault:
         raise PackError(f"the eval set of {workload.id} is not usable: {fault}") from fault

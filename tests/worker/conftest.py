@@ -128,3 +128,22 @@ def tiny(tmp_path: Path) -> Tiny:
 @pytest.fixture
 def timing() -> TimingOptions:
     return TIMING
+
+
+@pytest.fixture
+def map_of_classes(tiny: Tiny) -> Tiny:
+    """A segmentation whose references are stored at half the size of its output's maps."""
+    draw = np.random.default_rng(8)
+    shapes = {"x": (SAMPLES, 1, 4, 4), "y": (SAMPLES, 1, 2, 4, 4)}
+    for name, shape in shapes.items():
+        values = draw.standard_normal(shape).astype("<f2")
+        (tiny.root / f"{name}.bin").write_bytes(values.tobytes())
+        kind = "inputs" if name == "x" else "references"
+        tiny.workload["eval"][kind][0]["shape"] = list(shape)
+    tiny.workload["task"] = "segmentation"
+    tiny.workload["kind"] = "network"
+    tiny.workload["eval"]["parameters"] = {"decisive_margin": 0.1, "reference_scale": 2}
+    variant = tiny.workload["variants"][0]
+    variant["inputs"][0]["shape"] = [1, 4, 4]
+    variant["outputs"][0]["shape"] = [1, 2, 8, 8]
+    return tiny

@@ -86,7 +86,9 @@ def test_what_the_engine_keeps_of_its_outputs_is_gone_before_they_are_judged(
             output[...] = 0
 
     monkeypatch.setattr(VirtualSession, "close", close)
-    assert window(tiny).window.check.snr_db == 200.0
+    result = window(tiny)
+    assert result.window is not None, result.why
+    assert result.window.check.snr_db == 200.0
 
 
 @pytest.mark.parametrize(
@@ -126,7 +128,12 @@ def test_one_answer_given_to_every_input_is_seen(tiny: Any) -> None:
 
 def test_other_tasks_are_checked_by_their_first_output(tiny: Any) -> None:
     tiny.workload["task"] = "classification"
-    assert window(tiny).window.check.snr_db == 200.0
+    tiny.workload["eval"]["parameters"] = {"decisive_margin": 0.1}
+    tiny.workload["eval"]["references"][0]["shape"] = [3, 32]
+    tiny.workload["variants"][0]["outputs"][0]["shape"] = [32]
+    result = window(tiny)
+    assert result.window is not None, result.why
+    assert result.window.check.snr_db == 200.0
 
 
 def test_outputs_that_are_not_their_references_are_a_fault_of_the_pack(tiny: Any) -> None:
@@ -280,3 +287,9 @@ def test_nothing_heavy_is_there_before_a_worker_binds_itself() -> None:
     probe = "import sys, npumark.worker.__main__; print('numpy' in sys.modules)"
     told = subprocess.run([sys.executable, "-c", probe], capture_output=True, check=True)
     assert told.stdout.strip() == b"False"
+
+
+def test_an_answer_larger_than_its_stored_reference_is_compared(map_of_classes: Any) -> None:
+    check = window(map_of_classes).window.check
+    # The virtual engine cannot fill such an output: it is the answer that is wrong, not its shape.
+    assert check.why == "output 0 of sample 1 is zero everywhere"

@@ -130,3 +130,12 @@ def test_one_answer_of_each_stream_is_told(
     wrong = facts(step(tiny, tmp_path, kind, **options))["last_answers"]
     assert all("is zero everywhere" in answer["why"] for answer in wrong.values())
     assert {answer["snr_db"] for answer in wrong.values()} == {None}
+
+
+def test_an_answer_larger_than_its_stored_reference_is_compared(
+    map_of_classes: Any, tmp_path: Path
+) -> None:
+    result = step(map_of_classes, tmp_path, "threads", threads=1, seconds=0.02)
+    assert result.probed is not None, result.why
+    (answer,) = result.probed.facts["last_answers"].values()
+    assert answer["why"].endswith("is zero everywhere")
