@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from npumark.gates.measures import SNR_CAP_DB
 from npumark.worker.protocol import TimedCheck
 from npumark.worker.timed_loop import Check, Sample, Step, require_arrays
 
@@ -95,7 +96,7 @@ def compare(timed: Sequence[Array], untimed: Sequence[Array]) -> Comparison:
         if not (math.isfinite(signal) and math.isfinite(noise)) or (noise > 0 and signal == 0):
             return Comparison(False, None)
         if noise > 0:
-            worst = min(worst, 10 * math.log10(signal / noise))
+            worst = min(worst, 10 * math.log10(signal / noise), SNR_CAP_DB)
     # Bits that differ with no noise are signed zeros: equal numbers, but not the same bits.
     return Comparison(False, worst if math.isfinite(worst) else None)
 

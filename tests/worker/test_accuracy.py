@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from npumark.errors import EngineError
+from npumark.gates.measures import SNR_CAP_DB
 from npumark.gates.metrics import accumulator
 from npumark.pack.manifest import TensorSpec
 from npumark.worker.accuracy import compare, run_accuracy
@@ -71,6 +72,15 @@ def test_zeros_against_noise_have_no_ratio() -> None:
     assert compare([np.ones(3)], [np.zeros(3)]).snr_db is None
     assert compare([np.zeros(3)], [np.zeros(3)]).identical
     assert not compare([np.zeros(3)], [-np.zeros(3)]).identical
+
+
+def test_one_last_bit_is_no_more_than_an_exact_answer() -> None:
+    whole = np.ones((512, 2048), np.float32)
+    whole[0, 0] = 0.1
+    off = whole.copy()
+    off[0, 0] = np.nextafter(np.float32(0.1), np.float32(1))
+    found = compare([off], [whole])
+    assert (found.identical, found.snr_db) == (False, SNR_CAP_DB)
 
 
 def test_two_outputs_count_by_the_worse() -> None:
