@@ -67,10 +67,13 @@ def diagnostics_of(name: str) -> Path | None:
 
 def _is_diagnostics(path: Path) -> bool:
     import json
+    import os
 
     from npumark.diagnose.document import SCHEMA
     from npumark.record.model import MAX_RECORD_BYTES
 
+    if not os.path.isfile(path):  # noqa: PTH113 - a pipe is read once, by whoever takes it for a record
+        return False
     try:
         with path.open("rb") as file:
             document = json.loads(file.read(MAX_RECORD_BYTES + 1))

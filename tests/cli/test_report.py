@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -72,3 +74,17 @@ def test_a_record_that_is_not_of_this_home_is_verified_by_its_file(
     write_record(own, record)
     assert main(["report", str(elsewhere)]) == 0
     assert f"npumark verify {record.payload.run_id}`" in capsys.readouterr().out
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="makes a pipe with a name")
+def test_a_record_in_a_pipe_is_read_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NPUMARK_HOME", str(tmp_path))
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=lambda: pipe.write_bytes(b"[]"))
+    writer.start()
+    assert main(["report", str(pipe)]) == 5
+    writer.join()
+    assert "Expecting value" not in capsys.readouterr().err
