@@ -45,6 +45,12 @@ def test_answers_without_measures_and_timed_outputs_that_differ_are_wrong() -> N
     assert told == "outputs of its timed loop differ from the untimed ones"
 
 
+def test_a_device_that_may_change_meanwhile_is_held_to_the_gate_alone() -> None:
+    differing = answers(40.0, identical=False)
+    assert fault_of_all(differing, PEAK, POLICY, one_device=False) is None
+    assert fault_of_all(answers(3.0, identical=False), PEAK, POLICY, one_device=False) is not None
+
+
 def one(snr_db: float | None, why: str | None = None) -> dict[str, Any]:
     return {"sample": 1, "snr_db": snr_db, "why": why}
 
