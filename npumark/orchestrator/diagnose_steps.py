@@ -87,7 +87,7 @@ class Steps:
             except NoLoad as fault:
                 raw = _Raw("skipped", str(fault))
         self.interrupts.check()
-        raw = self._answered(planned, raw)
+        raw = self._answered(planned, step, raw)
         # What ran beside it has ended by now, so that its time counts as npumark's own.
         raw = replace(raw, facts={**raw.facts, "load": load_between(before, load_sample())})
         if log is not None:
@@ -190,11 +190,12 @@ class Steps:
         facts = {"load_ns": load_ns, "late_ns": late_ns, "last_answers": answers}
         return _Raw("ok", None, samples, facts)
 
-    def _answered(self, planned: Planned, raw: _Raw) -> _Raw:
+    def _answered(self, planned: Planned, step: Step, raw: _Raw) -> _Raw:
         """Return what a step left, or that it answered wrong: then it has no figure."""
         policy, why = self.jobs.policy, None
         if (answers := raw.facts.get("answers")) is not None:
-            why = fault_of_all(answers, self.jobs.manifest.workloads[planned.workload], policy)
+            workload = self.jobs.manifest.workloads[planned.workload]
+            why = fault_of_all(answers, workload, policy, one_device=step.kind != "auto")
             self.levels.setdefault(planned.key, answers["levels_db"])
         levels = self.levels.get(planned.key, ())
         for stream, answer in raw.facts.get("last_answers", {}).items():
@@ -229,8 +230,14 @@ class Steps:
             raw = _Raw("no_result", f"what the workers left cannot be kept: {fault}"[:300])
             samples, counted = {}, []
             told = _told(step, raw, {}, [])
+        # What a finding is made of is what is kept: without names, and read again as it was.
         seen = Seen(
-            step, raw.status, told.why, from_first_call(samples), dict(told.facts), tuple(counted)
+            step,
+            raw.status,
+            told.why,
+            from_first_call(samples),
+            dict(told.facts),
+            tuple(told.sensors),
         )
         return seen, told
 

@@ -19,7 +19,7 @@ from npumark.orchestrator.clock import RunClock, SleepWatch
 from npumark.orchestrator.diagnose_steps import Steps
 from npumark.orchestrator.diagnose_targets import Earlier, Pair
 from npumark.orchestrator.events import Event, Stage
-from npumark.orchestrator.redaction import redact, redact_all, replacements
+from npumark.orchestrator.redaction import redact
 from npumark.orchestrator.survey import Survey
 from npumark.policy import DiagnoseRules, Policy
 from npumark.record.canonical import canonical_bytes
@@ -181,11 +181,9 @@ class TargetRun:
             carry_out(i, step)
         if any(s.status == "ok" and s.step.kind != "load_times" for s in seen.values()):
             carry_out(len(steps), _again(rules))
-        known = replacements()
         finding = find(probe, target, single, seen, rules)
         try:
             said = told(probe, finding, kept)
-            said = ProbeFinding(**redact_all(said.model_dump(), known))
             canonical_bytes(said.model_dump())
         except (ValidationError, IntegrityError) as fault:
             said = told(probe, failed(redact(f"what it found cannot be kept: {fault}"[:300])), kept)
