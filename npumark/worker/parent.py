@@ -32,5 +32,15 @@ def end_with_parent() -> bool:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, _SIGKILL, 0, 0, 0)
     except (OSError, AttributeError):
         return True
-    # One that ended before this process was bound to it is not its parent any more.
-    return str(os.getppid()) == parent
+    # One that ended before this process was bound to it is not its parent any more; but neither is
+    # one that lives, where ``python`` is a program that starts the interpreter as its child.
+    return str(os.getppid()) == parent or _lives(parent)
+
+
+def _lives(pid: str) -> bool:
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:  # noqa: PTH123
+            state = file.read().rpartition(")")[2].split()[:1]
+    except OSError:
+        return False
+    return state not in ([], ["Z"], ["X"])

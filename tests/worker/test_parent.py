@@ -62,10 +62,23 @@ def test_one_whose_parent_ended_before_it_was_bound_does_no_job(
     monkeypatch.setattr("ctypes.CDLL", lambda _: Kernel())
     monkeypatch.setenv(parent.PARENT, str(os.getppid()))
     assert parent.end_with_parent()
-    monkeypatch.setenv(parent.PARENT, str(os.getpid()))
+    monkeypatch.setenv(parent.PARENT, "0")
     assert not parent.end_with_parent()
     assert main(["1"]) == 1
     assert "has ended" in capsys.readouterr().err
+
+
+def test_one_that_a_wrapper_started_goes_on_while_the_named_process_lives(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("ctypes.CDLL", lambda _: Kernel())
+    with subprocess.Popen((sys.executable, "-c", "input()"), stdin=subprocess.PIPE) as named:
+        monkeypatch.setenv(parent.PARENT, str(named.pid))
+        assert parent.end_with_parent()
+        named.kill()
+        os.waitid(os.P_PID, named.pid, os.WEXITED | os.WNOWAIT)  # it has ended, and is a zombie
+        assert not parent.end_with_parent()
+    assert not parent.end_with_parent()
 
 
 def test_one_that_names_no_parent_is_bound_to_none(monkeypatch: pytest.MonkeyPatch) -> None:
