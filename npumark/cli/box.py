@@ -98,7 +98,7 @@ def box(
     `npumark run --resume` completes it where it was stopped.
 
     Exit status: 0 every role has its total; 1 there is a total, but an attempt of all cards is
-    void, one of a card alone crashed, or another role has none because a card failed; 2 the
+    void, one of a card alone crashed, or another role that was begun has none; 2 the
     request cannot be carried out; 3 nothing to sum: no role has two cards that engines reach and
     can tell apart, all cards at once do not fit into memory, or the time was up before; 4 there
     is no total because attempts are void or a card failed and has no peak; 5 a file or the other

@@ -50,7 +50,7 @@ def box_exit_code(payload: Payload) -> int:
 
     0: every role has its total; a failed gate of a card that has a peak is a result. 1: there is
     a total, but an attempt is void, one of a card alone died, a pack file was unusable, or
-    another role has none because it was stopped or a card failed. 3: no total, and nothing
+    another role that was begun has none. 3: no total, and nothing
     failed: there is nothing to sum, or the time budget ended the run before. 4: no total because
     attempts are void, or a card failed and so has no peak. 5: no total, and pack files are not
     what they should be.

@@ -44,7 +44,7 @@ def test_a_file_without_end_is_not_read_to_it(fake: Any) -> None:
     fake.write("/sys/long", 1)
     with (fake.root / "sys/long").open("r+b") as file:
         file.truncate(1 << 34)  # sparse
-    assert fake.host.read("/sys/long").why == "/sys/long could not be read (longer than 4 MiB)"
+    assert fake.host.read("/sys/long").why == "/sys/long could not be read (longer than 16 MiB)"
 
 
 def test_bytes_that_are_no_text_do_not_stop_a_reading(fake: Any) -> None:
