@@ -28,6 +28,7 @@ from npumark.engines.qnn_profile import QnnProfile
 from npumark.score.labels import format_label
 from tests.engines.fake_ort import FakeOrt, FakeSession
 from tests.engines.test_number_probe import significand
+from tests.int8_sums import needs_whole_sums
 
 CPU = "CPUExecutionProvider"
 ROWS = {row.id: row for row in PROVIDERS}
@@ -308,6 +309,7 @@ def test_a_provider_that_cannot_be_asked_is_said(chain: Any) -> None:
 
 
 def test_the_cpu_provider_multiplies_unsigned_integers(chain: Any) -> None:
+    needs_whole_sums("int8-u8s8")
     request = chain.request("ort-cpu", "int8-u8s8")
     assert ask_provider_for_integers(request, row("ort-cpu")) is True
 
@@ -324,5 +326,6 @@ def test_16_bit_activations_are_not_asked_about(chain: Any) -> None:
 
 
 def test_an_absent_provider_leaves_it_open(chain: Any) -> None:
+    needs_whole_sums("int8-u8s8")
     request = chain.request("ort-cpu", "int8-u8s8")
     assert ask_provider_for_integers(request, row("ort-cuda")) is None
