@@ -20,6 +20,7 @@ from npumark.gates.metrics import accumulator
 from npumark.pack.network_weights import write_weights
 from npumark.pack.weight_encoding import FORMATS
 from npumark.record.model import Gate
+from tests.int8_sums import needs_whole_sums
 from workloads.granite_embedding_30m import definition, tokens
 from workloads.granite_embedding_30m.defects import DEFECTS
 from workloads.onnx_emit import save
@@ -86,6 +87,7 @@ def verdict(samples: Sequence[int], made: Sequence[Sequence[Array]], tier: str) 
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_every_variant_passes_its_standard_gate(variant: str, tmp_path: Path) -> None:
+    needs_whole_sums(variant)
     net, ids = compact()
     graph = save(net.graph, net.values, variant, tmp_path, net.quantisation)
     every = range(net.entry.eval.n)

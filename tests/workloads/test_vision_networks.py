@@ -16,6 +16,7 @@ from npumark.gates.judge import judge
 from npumark.pack.network_weights import write_weights
 from npumark.pack.weight_encoding import FORMATS
 from npumark.record.model import Gate
+from tests.int8_sums import needs_whole_sums
 from workloads.defects import DEFECTS, OWN_DEFECTS, Broken, Defect
 from workloads.onnx_emit import save
 from workloads.shipped import SHIPPED, fragment
@@ -86,6 +87,7 @@ def test_quantised_graphs_keep_zero_points_at_zero_after_relu(workload: str) -> 
 def test_every_variant_passes_its_standard_gate(
     workload: str, variant: str, tmp_path: Path
 ) -> None:
+    needs_whole_sums(variant)
     net = network(workload)
     graph = save(net.graph, net.values, variant, tmp_path, net.quantisation)
     samples = list(range(net.entry.eval.n))
@@ -120,6 +122,7 @@ def judged_whole(workload: str, variant: str) -> Gate:
 
 def refused(workload: str, variant: str, defect: Defect) -> None:
     """Assert that a defect fails on samples on which the whole network passes."""
+    needs_whole_sums(variant)
     whole = judged_whole(workload, variant)
     assert whole.passed, whole.why
     net = network(workload)
