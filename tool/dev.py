@@ -23,6 +23,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TextIO
 
@@ -38,6 +39,9 @@ INTERRUPTED = 130
 
 TEST_ENVIRONMENTS = ("ggml", "ort-openvino", "qnn", "webgpu", "mlx")
 """What `tests/real` runs in: the environments that need no hardware of their own."""
+
+LONG_TESTS = ("tests/real", "tests/workloads", "tests/tool")
+"""Folders whose tests compute for minutes on one core: they run beside all others."""
 
 VULKAN_PACKAGE = "chromium-common"
 VULKAN_FILES = ("libvk_swiftshader.so", "vk_swiftshader_icd.json", "libvulkan.so.1")
@@ -126,11 +130,26 @@ def check() -> int:
     fetch_swiftshader()
     so_far = "failed so far: " + ", ".join(failed)
     say(so_far if failed else "all checks passed; now the tests", file=sys.stdout)
-    if subprocess.call([str(python()), "-m", "pytest"], cwd=ROOT) != 0:
+    if not run_tests():
         failed.append("tests")
     if failed:
         say("FAILED: " + ", ".join(failed), file=sys.stdout)
     return 1 if failed else 0
+
+
+def run_tests() -> bool:
+    """Run the tests in two processes, of which one is silent until the other has ended; say
+    whether all passed."""
+    pytest = [str(python()), "-m", "pytest"]
+    others = [*pytest, "tests", *(f"--ignore={folder}" for folder in LONG_TESTS)]
+    with tempfile.TemporaryFile("w+", encoding="utf-8") as said, ThreadPoolExecutor(1) as beside:
+        long = beside.submit(subprocess.call, [*pytest, *LONG_TESTS], cwd=ROOT, stdout=said)
+        passed = subprocess.call(others, cwd=ROOT) == 0
+        passed = long.result() == 0 and passed
+        said.seek(0)
+        sys.stdout.write(said.read())
+        sys.stdout.flush()
+    return passed
 
 
 def checks() -> list[tuple[str, list[str]]]:

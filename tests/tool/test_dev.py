@@ -61,6 +61,14 @@ class Children:
         return "\n".join(" ".join(command) for command in self.ran)
 
 
+def both_parts_ran(children: Children) -> bool:
+    """Whether the last two things done were the tests: those that take long, and all others."""
+    long = ["tests/real", "tests/workloads", "tests/tool"]
+    others = ["tests", *(f"--ignore={folder}" for folder in long)]
+    last = sorted(command[1:] for command in children.ran[-2:])
+    return last == sorted([["-m", "pytest", *long], ["-m", "pytest", *others]])
+
+
 @pytest.fixture
 def children() -> Children:
     return Children()
@@ -161,15 +169,25 @@ def test_every_check_runs_and_those_that_fail_are_named(
 ) -> None:
     children.status = lambda command: int("mypy" in command)
     assert dev.main(["test"]) == 1
-    assert children.ran[-1][1:] == ["-m", "pytest"]
+    assert both_parts_ran(children)
     assert capsys.readouterr().out.splitlines()[-1] == "dev.py: FAILED: types"
+
+
+@pytest.mark.parametrize("which", ["tests/tool", "--ignore=tests/tool"])
+def test_either_part_of_the_tests_that_fails_fails_all(
+    dev: ModuleType, children: Children, capsys: pytest.CaptureFixture[str], which: str
+) -> None:
+    children.status = lambda command: int(which in command)
+    assert dev.main(["test"]) == 1
+    assert both_parts_ran(children)
+    assert capsys.readouterr().out.splitlines()[-1] == "dev.py: FAILED: tests"
 
 
 def test_a_clean_pass_ends_with_what_the_tests_say(
     dev: ModuleType, children: Children, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert dev.main(["test"]) == 0
-    assert children.ran[-1][1:] == ["-m", "pytest"]
+    assert both_parts_ran(children)
     assert "now the tests" in capsys.readouterr().out.splitlines()[-1]
 
 
@@ -250,14 +268,14 @@ def test_an_environment_that_cannot_be_had_fails_nothing(
     assert dev.main(["test"]) == 0
     assert [c[-1] for c in children.ran if "engines" in c and "--json" not in c] == asked
     assert words in capsys.readouterr().out
-    assert children.ran[-1][1:] == ["-m", "pytest"]
+    assert both_parts_ran(children)
 
 
 def test_a_stopped_installation_stops_all(dev: ModuleType, children: Children) -> None:
     children.environments = [environment("qnn")]
     children.status = lambda c: 130 if "qnn" in c else 0
     assert dev.main(["test"]) == 130
-    assert ["-m", "pytest"] not in [c[1:] for c in children.ran]
+    assert not any("pytest" in c for c in children.ran)
 
 
 def test_swiftshader_is_fetched_once_where_debians_tools_are(
