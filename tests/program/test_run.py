@@ -297,8 +297,8 @@ def test_files_that_were_rebuilt_are_told_and_recorded(
 ) -> None:
     faults = tuple(Fault(f"{n}.bin", "changed", f"{n}.bin has other bytes") for n in "abcd")
 
-    def repaired(*_: object) -> EnsureResult:
-        return replace(ensure(*_), rebuilt=faults)  # type: ignore[arg-type]
+    def repaired(*given: Any, **named: Any) -> EnsureResult:
+        return replace(ensure(*given, **named), rebuilt=faults)
 
     monkeypatch.setattr(preparation, "ensure", repaired)
     out = bench.run(workloads=(NET,), variants=("fp32",))
