@@ -27,6 +27,9 @@ _COMMAND_LIMIT_S = 10.0
 _WHOLE = re.compile(r"[+-]?[0-9]{1,30}", re.ASCII)
 _MOST_BYTES = 1 << 24
 """More than any file of facts has: that of 4000 CPUs takes some 9 MB."""
+_PIECE = 1 << 16
+"""Linux makes room for all that is asked of a file below /proc/sys at once, and refuses from 4 MiB
+on, however little there is in it."""
 _MOST_CPUS = 1 << 20
 """More than any system has: a list that names one beyond it is damaged."""
 
@@ -200,8 +203,10 @@ class Host:
         try:
             if not stat.S_ISREG(path.stat().st_mode):
                 return Reading(None, f"{absolute} could not be read (no regular file)")
-            with path.open("rb") as file:
-                raw = file.read(_MOST_BYTES + 1)
+            raw = bytearray()
+            with path.open("rb", buffering=0) as file:
+                while len(raw) <= _MOST_BYTES and (piece := file.read(_PIECE)):
+                    raw += piece
             if len(raw) > _MOST_BYTES:
                 return Reading(None, f"{absolute} could not be read (longer than 16 MiB)")
             text = raw.decode("utf-8", errors="replace").strip("\0\r\n\t ")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from npumark.machine import host as module
-from npumark.machine.host import Host
+from npumark.machine.host import THIS, Host
 from npumark.machine.sensors import busy_share, cpu_times
 
 
@@ -95,3 +95,9 @@ def test_this_machine_answers_every_call() -> None:
     if sys.platform != "win32":
         assert "no registry" in str(host.registry("key", "name").why)
         assert host.windows_cores() == b""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads this very kernel's files")
+def test_what_the_kernel_itself_states_is_read() -> None:
+    boot_id = "/proc/sys/kernel/random/boot_id"
+    assert THIS.read(boot_id).value == Path(boot_id).read_text().strip()
