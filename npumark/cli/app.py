@@ -23,6 +23,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "engines": ("npumark.cli.engines", "List what can be measured here, and why the rest cannot."),
     "report": ("npumark.cli.report", "Show a record as a report."),
     "verify": ("npumark.cli.verify", "Recompute a record and name each difference."),
+    "submit": ("npumark.cli.submit", "Upload a record to a results server, signed."),
+    "keys": ("npumark.cli.keys", "Show or replace the key that signs this computer's records."),
     "history": ("npumark.cli.history", "List the runs kept on this computer."),
     "diagnose": (
         "npumark.cli.diagnose",
@@ -30,6 +32,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "doctor": ("npumark.cli.doctor", "Look for what would spoil a measurement, with its fix."),
     "pack": ("npumark.cli.pack", "List, check, make and remove the files that runs read."),
+    "serve": ("npumark.cli.serve", "Run a results server with a public leaderboard."),
 }
 """Each command's module, which holds its Typer ``app``, and its line in the overview."""
 

@@ -11,6 +11,8 @@ import typer
 from npumark.cli import complete, output
 
 if TYPE_CHECKING:
+    from npumark.cli.verify_log import LogReport
+    from npumark.cli.verify_signatures import SignatureReport
     from npumark.record.model import Payload, Record
     from npumark.score.difference import Difference
 
@@ -38,16 +40,36 @@ def verify(
             "--manifest", metavar="FILE", help="The manifest of the pack that the run used."
         ),
     ] = None,
+    log: Annotated[
+        bool,
+        typer.Option("--log", help="Check the receipts of the servers that took this run as well."),
+    ] = False,
+    receipt: Annotated[
+        Path | None,
+        typer.Option("--receipt", metavar="FILE", help="Check this receipt; implies --log."),
+    ] = None,
+    online: Annotated[
+        bool,
+        typer.Option(
+            "--online", help="Prove that the servers' logs only grew since; implies --log."
+        ),
+    ] = False,
 ) -> None:
     """Recompute every figure of a record from its attempts; exit 5 if one differs.
 
     The digest shows whether any byte of the record was edited; the arithmetic shows whether the
-    figures follow from the attempts, the manifest and the policy, to the last bit. Raw samples
-    beside the record are checked against it as well.
+    figures follow from the attempts, the manifest and the policy, to the last bit; the signatures
+    show which installation made it. Raw samples beside the record are checked against it as well.
+
+    With --log, each server's receipt is checked: its signature, that it is for the very bytes that
+    were sent, and that they are in the server's transparency log. No connection is opened without
+    --online, which fetches the log's present head and exits with 5 where the log was rewritten.
     """
     from npumark.cli.report import diagnostics_of
+    from npumark.cli.verify_log import check_receipts
+    from npumark.cli.verify_signatures import signatures_of
     from npumark.errors import IntegrityError, UsageError
-    from npumark.record.files import read_record
+    from npumark.record.files import read_record, seal
     from npumark.record.history import locate
     from npumark.record.samples import check_samples
 
@@ -69,32 +91,42 @@ def verify(
                 output.put_json(_document(path, None, refused.message, []))
             raise refused from None
     payload = whole.payload
-    found = _differences(whole, manifest)
+    digest = seal(payload).payload_sha256
+    found = _differences(whole, digest, manifest)
+    signed = signatures_of(whole, digest, path)
     samples = path.parent / "samples"
     raw = check_samples(whole, samples) if samples.is_dir() else None
+    asked = log or online or receipt is not None
+    logged = check_receipts(whole, receipt, online=online) if asked else None
     faults = len(found) + len(raw or ())
+    fault = fault or signed.fault
     if faults and fault is None:
         fault = IntegrityError(
             f"{path} does not recompute: {faults} of its values are not what its attempts give",
             "Use an unedited copy, or the npumark version and pack that made it.",
         )
     if json:
-        error = fault.message if fault else None
-        output.put_json(_document(path, payload.run_id, error, found, raw))
+        worst = fault or (logged.fault if logged else None)
+        error = worst.message if worst else None
+        output.put_json(_document(path, payload.run_id, error, found, raw, signed, logged))
     elif fault is None:
         attempts = sum(len(e.attempts) for e in payload.entries)
         attempts += sum(len(r.attempts) for r in payload.box.roles) if payload.box else 0
         output.put(
             f"{path}: the digest holds, and every figure recomputes exactly from "
-            f"{attempts} attempts{_stated(payload)}; {_kept(payload, raw)}.\n"
+            f"{attempts} attempts{_stated(payload)}; {_kept(payload, raw)}.\n{signed.line}\n"
         )
     else:
         lines = [*map(str, found), *(raw or ())]
         if len(lines) > _SHOWN:
             lines = [*lines[:_SHOWN], f"… and {faults - _SHOWN} more; --json lists all"]
         output.put("".join(f"{line}\n" for line in lines))
+    if logged and not json:
+        output.put("".join(f"{line}\n" for line in logged.lines))
     if fault is not None:
         raise fault
+    if logged and logged.fault:
+        raise logged.fault
 
 
 def _stated(payload: Payload) -> str:
@@ -115,18 +147,16 @@ def _kept(payload: Payload, raw: list[str] | None) -> str:
     return f"{told}, and {lost} of {of} attempts kept none" if lost else told
 
 
-def _differences(whole: Record, manifest: Path | None) -> list[Difference]:
-    """Return what differs, the digest first where it does not hold."""
+def _differences(whole: Record, digest: str, manifest: Path | None) -> list[Difference]:
+    """Return what differs, first ``digest``, the payload's, where the record states another."""
     from datetime import UTC, datetime
 
     from npumark.pack.manifest import load_manifest
     from npumark.pack.pin import PINNED_MANIFEST_SHA256
     from npumark.policy import load_policy
-    from npumark.record.files import seal
     from npumark.score.difference import Difference
     from npumark.score.recompute import recompute
 
-    digest = seal(whole.payload).payload_sha256
     edited = digest != whole.payload_sha256
     why = "the record was changed after it was written"
     found = [Difference("payload_sha256", whole.payload_sha256, digest, why)] if edited else []
@@ -145,6 +175,8 @@ def _document(
     error: str | None,
     found: Sequence[Difference],
     raw: list[str] | None = None,
+    signed: SignatureReport | None = None,
+    logged: LogReport | None = None,
 ) -> dict[str, Any]:
     return {
         "record": str(path),
@@ -161,6 +193,8 @@ def _document(
             for d in found
         ],
         "raw_samples": raw,
+        "signatures": signed.document if signed else None,
+        "log": logged.documents if logged else None,
     }
 
 

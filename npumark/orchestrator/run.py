@@ -1,7 +1,8 @@
 """A run from request to record: what ``npumark run`` calls.
 
 Order: the output is checked, the machine locked, engines probed, the plan made, the pack
-verified, the machine watched; then attempts run one by one, each on the disk before the next.
+verified, the machine watched; then attempts run one by one, each on the disk before the next; the
+last record is signed.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ from npumark.orchestrator.preparation import (
     watching_s,
 )
 from npumark.orchestrator.request import RunRequest
+from npumark.orchestrator.signature import sign_saved
 from npumark.orchestrator.survey import Survey, probe_all
 from npumark.orchestrator.teller import Teller
 from npumark.pack import store
@@ -307,6 +309,7 @@ def _measure(box: BoxStage, request: RunRequest, interrupts: Interrupts, tell: T
             record = book.save()
             if record.payload.complete:
                 book.journal.append("finished", {"at_ns": run.clock.now_ns()})
+            record = sign_saved(book.folder, record, tell)
         except SetupError as fault:
             raise _kept(fault, book) from fault
         if request.out is not None:

@@ -17,20 +17,24 @@ from npumark.paths import unwritable
 from npumark.record.canonical import payload_sha256, strict_loads
 from npumark.record.form import misfit
 from npumark.record.model import MAX_RECORD_BYTES, SCHEMA, Payload, Record
+from npumark.record.signatures import SCHEME as SIGNATURE_SCHEME
+from npumark.record.signatures import Signatures
 
 _OTHER_TEXT = re.compile(rb"\s*[!-Z\\^-z|}~]")
 """How a file begins that holds neither a JSON object nor a list: other text."""
 
 
 def seal(payload: Payload, signatures: dict[str, Any] | None = None) -> Record:
-    """Return the record of ``payload`` with its digest.
+    """Return the record of ``payload`` with its digest, and with ``signatures`` over that digest
+    (``signing.sign_record``).
 
     Raises IntegrityError where a value has no canonical form (NaN, an integer beyond 2**53, no
     JSON type at all).
     """
     # Plain Python values: the "json" mode would turn a NaN in silence into null.
     digest = payload_sha256(payload.model_dump(by_alias=True))
-    return Record(payload=payload, payload_sha256=digest, signatures=signatures)
+    signed = None if signatures is None else Signatures.model_validate(signatures)
+    return Record(payload=payload, payload_sha256=digest, signatures=signed)
 
 
 def encode(record: Record) -> bytes:
@@ -75,13 +79,17 @@ def write_record(path: Path, record: Record, *, force: bool = False) -> None:
     write_atomically(path, encode(record), force=force)
 
 
-def write_atomically(path: Path, raw: bytes, *, force: bool = False) -> None:
-    """Write ``raw`` to ``path`` through a temporary neighbour, flushed to the disk itself."""
+def write_atomically(path: Path, raw: bytes, *, force: bool = False, mode: int = 0o666) -> None:
+    """Write ``raw`` to ``path`` through a temporary neighbour, flushed to the disk itself.
+
+    ``mode`` is the file's from its first byte on, less what the umask takes away.
+    """
     _check_target(path, force=force)
     target = path.absolute()
     trial = target.parent / f".{target.name}.{secrets.token_hex(4)}.tmp"
     try:
-        with trial.open("xb") as out:
+        trial.touch(mode, exist_ok=False)
+        with trial.open("r+b") as out:
             out.write(raw)
             out.flush()
             os.fsync(out.fileno())
@@ -89,7 +97,7 @@ def write_atomically(path: Path, raw: bytes, *, force: bool = False) -> None:
             trial.replace(target)
         else:
             _place_new(trial, target)
-        _sync_folder(target.parent)
+        sync_folder(target.parent)
     except FileExistsError:
         raise _exists(path) from None
     except OSError as fault:
@@ -145,6 +153,7 @@ def _decode(raw: bytes, what: str, *, edited_too: bool) -> Record:
             f"{what} has the schema {json.dumps(schema)[:60]}; this version reads {SCHEMA}",
             hint="Use the npumark version that wrote it.",
         )
+    _check_scheme(document.get("signatures"), what)
     try:
         record = Record.model_validate(document, strict=True)
     except ValidationError as fault:
@@ -157,6 +166,17 @@ def _decode(raw: bytes, what: str, *, edited_too: bool) -> Record:
             hint="Use an unedited copy; the run's own folder keeps one.",
         )
     return record
+
+
+def _check_scheme(signatures: Any, what: str) -> None:
+    """Refuse signatures of another scheme, whose form is another as well."""
+    scheme = signatures.get("scheme") if isinstance(signatures, dict) else None
+    if isinstance(scheme, str) and scheme != SIGNATURE_SCHEME:
+        raise IntegrityError(
+            f"{what} is signed by the scheme {json.dumps(scheme)[:60]}; this version checks "
+            f"{SIGNATURE_SCHEME}",
+            hint="Use the npumark version that signed it.",
+        )
 
 
 def _check_target(path: Path, *, force: bool) -> None:
@@ -184,7 +204,7 @@ def _place_new(trial: Path, target: Path) -> None:
         trial.replace(target)
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
     """Flush the folder's own entry; only POSIX systems can open a folder for that."""
     if os.name != "posix":
         return

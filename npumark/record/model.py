@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from npumark.record.box import Box, BoxPlan
+from npumark.record.signatures import Signatures
 from npumark.worker.protocol import CacheState, Status
 
 SCHEMA = "npumark-record/1"
@@ -439,4 +440,4 @@ class Record(Model):
 
     payload: Payload
     payload_sha256: str
-    signatures: dict[str, Any] | None
+    signatures: Signatures | None

@@ -3,49 +3,54 @@ from __future__ import annotations
 import json
 import math
 import struct
+from enum import IntEnum, StrEnum
+from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+import rfc8785
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from npumark.errors import IntegrityError
-from npumark.record.canonical import MAX_INTEGER, canonical_bytes, payload_sha256, strict_loads
+from npumark.record.canonical import (
+    MAX_INTEGER,
+    canonical_bytes,
+    canonical_loads,
+    payload_sha256,
+    strict_loads,
+)
 from npumark.record.model import MAX_DEPTH, MAX_RECORD_BYTES
 
-# RFC 8785, appendix B: IEEE 754 bits and the text they must have.
-NUMBERS = {
-    "0000000000000000": "0",
-    "8000000000000000": "0",
-    "0000000000000001": "5e-324",
-    "8000000000000001": "-5e-324",
-    "7fefffffffffffff": "1.7976931348623157e+308",
-    "ffefffffffffffff": "-1.7976931348623157e+308",
-    "4340000000000000": "9007199254740992",
-    "c340000000000000": "-9007199254740992",
-    "4430000000000000": "295147905179352830000",
-    "44b52d02c7e14af5": "9.999999999999997e+22",
-    "44b52d02c7e14af6": "1e+23",
-    "44b52d02c7e14af7": "1.0000000000000001e+23",
-    "444b1ae4d6e2ef4e": "999999999999999700000",
-    "444b1ae4d6e2ef4f": "999999999999999900000",
-    "444b1ae4d6e2ef50": "1e+21",
-    "3eb0c6f7a0b5ed8c": "9.999999999999997e-7",
-    "3eb0c6f7a0b5ed8d": "0.000001",
-    "41b3de4355555553": "333333333.3333332",
-    "41b3de4355555554": "333333333.33333325",
-    "41b3de4355555555": "333333333.3333333",
-    "41b3de4355555556": "333333333.3333334",
-    "41b3de4355555557": "333333333.33333343",
-    "becbf647612f3696": "-0.0000033333333333333333",
-    "43143ff3c1cb0959": "1424953923781206.2",
-}
+VECTORS: dict[str, Any] = json.loads(
+    (Path(__file__).parents[1] / "vectors" / "rfc8785.json").read_text("utf-8")
+)
 
 
-@pytest.mark.parametrize(("bits", "text"), NUMBERS.items())
+@pytest.mark.parametrize(("bits", "text"), VECTORS["numbers"].items())
 def test_numbers_have_the_text_of_rfc_8785(bits: str, text: str) -> None:
     value = struct.unpack(">d", bytes.fromhex(bits))[0]
     assert canonical_bytes(value) == text.encode()
+
+
+@pytest.mark.parametrize(("bits", "name"), VECTORS["refused_numbers"].items())
+def test_what_rfc_8785_calls_no_number_is_refused(bits: str, name: str) -> None:
+    value = struct.unpack(">d", bytes.fromhex(bits))[0]
+    with pytest.raises(IntegrityError, match="no canonical form"):
+        canonical_bytes(value)
+    with pytest.raises(IntegrityError, match="no number in JSON"):
+        strict_loads(name.encode())
+
+
+@pytest.mark.parametrize("vector", VECTORS["documents"], ids=lambda vector: vector["about"])
+def test_documents_have_the_bytes_of_their_vector(vector: dict[str, Any]) -> None:
+    spelled, wanted = vector["json"].encode(), vector["canonical"].encode()
+    assert canonical_bytes(strict_loads(spelled)) == wanted
+    if vector["read_back"]:
+        assert canonical_bytes(canonical_loads(wanted)) == wanted
+    for raw in {spelled, wanted} - ({wanted} if vector["read_back"] else set()):
+        with pytest.raises(IntegrityError):
+            canonical_loads(raw)
 
 
 def test_keys_are_ordered_by_utf16_units_not_by_code_point() -> None:
@@ -97,6 +102,7 @@ def test_what_canonical_json_cannot_hold_is_refused(value: Any) -> None:
         (b"[1,]", "not complete"),
         (b'["\\udc00"]', "surrogate"),
         (b'["' + b"\\", "not complete"),
+        (b'"' + b'\\"' * 1_000_000, "not complete"),
         (b"[" * (MAX_DEPTH + 1) + b"]" * (MAX_DEPTH + 1), "nested more than"),
         (b"[" * 100_000, "nested more than"),
         (b'{"a":' * 100_000, "nested more than"),
@@ -121,20 +127,95 @@ def test_strict_reading_takes_the_limits_themselves() -> None:
     assert strict_loads(b'["\\"[[[[[[[[[[[[[[[[[[[[[[[[[[[[", "\\ud83d\\ude00"]')[1] == "\U0001f600"
 
 
-JSON = st.recursive(
-    st.none()
-    | st.booleans()
-    | st.integers(-MAX_INTEGER, MAX_INTEGER)
-    | st.floats(allow_nan=False, allow_infinity=False, min_value=-1e15, max_value=1e15)
-    | st.text(),
-    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
-    max_leaves=20,
-)
+def json_values(numbers: st.SearchStrategy[float]) -> st.SearchStrategy[Any]:
+    return st.recursive(
+        st.none() | st.booleans() | st.integers(-MAX_INTEGER, MAX_INTEGER) | numbers | st.text(),
+        lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+        max_leaves=20,
+    )
+
+
+# A whole number that an integer cannot hold exactly has a canonical form that no reader takes.
+JSON = json_values(st.floats(-1e15, 1e15))
+ANY_JSON = json_values(st.floats(allow_nan=False, allow_infinity=False))
+
+
+@given(ANY_JSON)
+@example({"\ufb33": 0, "\U0001f600": 1})
+@example([1e16, 1e20, 1e21, 1e-6, 1e-7, 0.0001, 1e-5, -0.0, 9007199254740993.0, 5e-324])
+@example({"t": (1, ("", {}), []), "\x7f": "\u2028\x00\x1f/\\"})
+def test_the_canonical_form_is_that_of_the_reference(value: Any) -> None:
+    assert canonical_bytes(value) == rfc8785.dumps(value)
+
+
+class Number(IntEnum):
+    ONE = 1
+
+
+class Word(StrEnum):
+    ONE = "one"
+
+
+def test_a_kind_of_number_or_text_is_written_as_what_it_holds() -> None:
+    assert canonical_bytes({Word.ONE: Number.ONE, "a": Word.ONE}) == b'{"a":"one","one":1}'
 
 
 @given(JSON)
 def test_canonical_bytes_read_back_to_themselves(value: Any) -> None:
     raw = canonical_bytes(value)
-    assert canonical_bytes(strict_loads(raw)) == raw
+    assert canonical_bytes(canonical_loads(raw)) == raw
     indented = json.dumps(value, indent=2).encode()
     assert canonical_bytes(strict_loads(indented)) == raw
+
+
+@pytest.mark.parametrize(
+    ("raw", "byte"),
+    [
+        (b'{"a": 1}', 5),
+        (b"[1]\n", 3),
+        (b'{"b":1,"a":2}', 2),
+        (b'["\\u0041"]', 2),
+        (b'["\\/"]', 2),
+        (b'["\\u000A"]', 3),
+        (b'["\\u001F"]', 7),
+        (b'["\\u00e9"]', 2),
+        (b"[1.0]", 2),
+        (b"[-0]", 1),
+        (b"[1E3]", 2),
+        (b"[1e3]", 2),
+        (b"[0.10]", 4),
+        (b"[1e-07]", 4),
+        (b"[0.30000000000000001]", 4),
+        ('{"\ufb33":0,"\U0001f600":1}'.encode(), 2),
+    ],
+    ids=lambda value: value.decode() if isinstance(value, bytes) else None,
+)
+def test_any_other_form_is_refused_and_the_byte_told(raw: bytes, byte: int) -> None:
+    assert strict_loads(raw) is not None
+    with pytest.raises(IntegrityError, match=f"not in canonical form .* from byte {byte} on"):
+        canonical_loads(raw)
+
+
+PARTS = b' \n\t"\\/u0019-+.eE,:[]{}ntf\xc3\xa9'
+
+
+@given(JSON, st.data())
+def test_changed_bytes_are_taken_where_they_are_canonical_and_nowhere_else(
+    value: Any, data: st.DataObject
+) -> None:
+    raw = bytearray(canonical_bytes(value))
+    for _ in range(data.draw(st.integers(1, 3))):
+        at = data.draw(st.integers(0, len(raw)))
+        piece = bytes(data.draw(st.lists(st.sampled_from(PARTS), max_size=3)))
+        raw[at : at + data.draw(st.integers(0, 3))] = piece
+    changed = bytes(raw)
+    try:
+        canonical = rfc8785.dumps(strict_loads(changed)) == changed
+    except IntegrityError:
+        canonical = False
+    try:
+        canonical_loads(changed)
+    except IntegrityError:
+        assert not canonical
+    else:
+        assert canonical

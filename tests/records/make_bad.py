@@ -1,12 +1,14 @@
-"""Write the corpus of bad records: ``python tests/records/make_bad.py``.
+"""Write the corpus of records: ``python tests/records/make_bad.py``.
 
-``good_document`` is one small, sealed record; each bad one is that record with a single thing
-wrong, and ``bad/expected.json`` holds the words that its refusal must contain.
+``good_document`` is one small, sealed record; ``good/`` holds it unsigned and signed. Each bad one
+is such a record with a single thing wrong: reading refuses those in ``bad/``, checking signatures
+those in ``bad_signatures/``. ``expected.json`` in each holds the words of the refusal.
 """
 
 from __future__ import annotations
 
 import copy
+import hashlib
 import json
 import sys
 from collections.abc import Callable
@@ -19,6 +21,14 @@ sys.path.insert(0, str(FOLDER.parent.parent))
 from npumark.policy import load_policy  # noqa: E402
 from npumark.record.canonical import payload_sha256  # noqa: E402 - after the path is set
 from npumark.record.samples import burst_ips, drift, encode_samples, latency, sustained_ips  # noqa: E402
+from npumark.record.signing import sign_record  # noqa: E402
+from tests.records.signature_corpus import (  # noqa: E402
+    BUILD,
+    INSTALL,
+    MALFORMED,
+    NOT_FOR_THIS,
+    forgeries,
+)
 
 DURATIONS = [4_000_000 + 1000 * (n * 7 % 40) for n in range(120)]
 """Of the one attempt: 120 calls, so that p99 is supported and p99.9 is not."""
@@ -28,6 +38,25 @@ def good_document() -> dict[str, Any]:
     """Return a whole, sealed record document of one engine and one entry."""
     payload = _payload()
     return {"payload": payload, "payload_sha256": payload_sha256(payload), "signatures": None}
+
+
+def signed_document() -> dict[str, Any]:
+    """Return the same record signed by a release build, with the keys of the golden vectors."""
+    document = good_document()
+    document["signatures"] = sign_record(document["payload_sha256"], INSTALL, BUILD)
+    return document
+
+
+def good_files() -> dict[str, bytes]:
+    """Return each good file's bytes."""
+    development = signed_document()
+    development["signatures"] = sign_record(development["payload_sha256"], INSTALL, None)
+    documents = {
+        "unsigned": good_document(),
+        "signed_by_a_release": signed_document(),
+        "signed_by_a_development_build": development,
+    }
+    return {name: json.dumps(document).encode() for name, document in documents.items()}
 
 
 def bad_files() -> dict[str, tuple[bytes, str]]:
@@ -116,19 +145,35 @@ def bad_files() -> dict[str, tuple[bytes, str]]:
     }
     for name, (change, words) in shapes.items():
         files[name] = (_edit(change), words)
+    for name, (change, words) in MALFORMED.items():
+        files[f"signatures_{name}"] = (_edit_signatures(change), words)
+    return files
+
+
+def bad_signature_files() -> dict[str, tuple[bytes, str]]:
+    """Return each file that reads well and whose signatures do not hold, and the words of it."""
+    document = signed_document()
+    made = forgeries(bytes.fromhex(document["payload_sha256"]))
+    files = {name: (_edit_signatures(change), words) for name, (change, words) in made.items()}
+    document["payload"]["tool"]["python"] = "3.99.0"
+    document["payload_sha256"] = payload_sha256(document["payload"])
+    files["payload_edited_and_sealed_anew"] = (json.dumps(document).encode(), NOT_FOR_THIS)
     return files
 
 
 def write() -> None:
     """Write the corpus."""
-    bad = FOLDER / "bad"
-    bad.mkdir(exist_ok=True)
-    files = bad_files()
-    for name, (raw, _) in files.items():
-        (bad / f"{name}.json").write_bytes(raw)
-    expected = {name: words for name, (_, words) in sorted(files.items())}
-    text = json.dumps(expected, indent=1, ensure_ascii=False) + "\n"
-    (bad / "expected.json").write_text(text, "utf-8")
+    for folder, files in (("bad", bad_files()), ("bad_signatures", bad_signature_files())):
+        place = FOLDER / folder
+        place.mkdir(exist_ok=True)
+        for name, (raw, _) in files.items():
+            (place / f"{name}.json").write_bytes(raw)
+        expected = {name: words for name, (_, words) in sorted(files.items())}
+        text = json.dumps(expected, indent=1, ensure_ascii=False) + "\n"
+        (place / "expected.json").write_text(text, "utf-8")
+    (FOLDER / "good").mkdir(exist_ok=True)
+    for name, raw in good_files().items():
+        (FOLDER / "good" / f"{name}.json").write_bytes(raw)
 
 
 def _edit(change: Callable[[dict[str, Any]], object]) -> bytes:
@@ -140,9 +185,13 @@ def _edit(change: Callable[[dict[str, Any]], object]) -> bytes:
     return json.dumps(document).encode()
 
 
-def _payload() -> dict[str, Any]:
-    import hashlib
+def _edit_signatures(change: Callable[[dict[str, Any]], object]) -> bytes:
+    document = signed_document()
+    change(document["signatures"])
+    return json.dumps(document).encode()
 
+
+def _payload() -> dict[str, Any]:
     timed = sum(DURATIONS)
     ips = len(DURATIONS) * 1e9 / timed
     policy = load_policy()
