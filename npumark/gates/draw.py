@@ -21,23 +21,28 @@ class Reservoir:
 
     def __init__(self, seed: int, slots: int, inputs: int) -> None:
         self._random = random.Random(seed).random  # noqa: S311 - a draw to repeat, not a secret
-        self._slots, self._inputs = slots, inputs
-        self._seen = [0] * min(slots, inputs)
+        self._inputs = inputs
+        self._groups = groups = min(slots, inputs)
+        self._own = [len(range(group, slots, groups)) for group in range(groups)]
+        self._seen = [0] * groups
         self._next = 0
 
     def takes(self, count: int) -> list[tuple[int, int]]:
         """Return (iteration, slot) of each take among the next ``count`` iterations."""
-        found = []
-        groups = len(self._seen)
-        for i in range(self._next, self._next + count if groups else self._next):
-            group = i % self._inputs % groups
-            own = len(range(group, self._slots, groups))
-            seen = self._seen[group]
-            self._seen[group] = seen + 1
-            place = seen if seen < own else int(self._random() * (seen + 1))
-            if place < own:
-                found.append((i, group + place * groups))
-        self._next += count
+        found: list[tuple[int, int]] = []
+        first, self._next = self._next, self._next + count
+        if not self._groups:
+            return found
+        # Looked up once: whoever verifies a record draws as often as its loops called.
+        random, inputs, groups = self._random, self._inputs, self._groups
+        own, seen = self._own, self._seen
+        for i in range(first, self._next):
+            group = i % inputs % groups
+            before = seen[group]
+            seen[group] = before + 1
+            place = before if before < own[group] else random() * (before + 1)
+            if place < own[group]:
+                found.append((i, group + int(place) * groups))
         return found
 
 

@@ -28,7 +28,15 @@ from npumark.score.attempt import (
 from npumark.score.bounds import bounds
 from npumark.score.box_checks import box_consistency, box_structure
 from npumark.score.compiled import compiled
-from npumark.score.demand import Key, demand, hangs_of, next_entry
+from npumark.score.demand import (
+    NO_HANGS,
+    Key,
+    Standing,
+    hangs_of,
+    next_entry,
+    settle,
+    standing,
+)
 from npumark.score.derive import STAGES, RunFacts
 from npumark.score.difference import Difference
 from npumark.score.formula import is_known_formula
@@ -36,9 +44,15 @@ from npumark.score.planned import Planned, attempt_seed, derived_format
 
 NS = 1_000_000_000
 
+_HOLDS_MORE = (dict, list)
+
 MAX_DRAWS = 1 << 22
 """So many timed calls of a record are drawn again for their checks (seconds of work); a
 stranger's record may claim any number. Attempts beyond that keep the checks they state."""
+
+
+MAX_SECONDS = 86_400.0
+"""Of a timed loop, and between two attempts: what is far more fits no clock of nanoseconds."""
 
 
 def structure(payload: Payload, manifest: Manifest, policy: Policy) -> list[Difference]:
@@ -60,6 +74,14 @@ def structure(payload: Payload, manifest: Manifest, policy: Policy) -> list[Diff
     if not is_known_formula(payload.formula_sha256):
         why = "another formula; verify with the version of npumark that made the record"
         found.append(Difference("formula_sha256", payload.formula_sha256, None, why))
+    found += [
+        Difference(f"plan.{name}", seconds, None, "no time that a run takes")
+        for name, seconds in (
+            ("loop_s", payload.plan.loop_s),
+            ("spacing_s", payload.plan.spacing_s),
+        )
+        if not 0 <= seconds <= MAX_SECONDS
+    ]
     found += _named_once("processors", [p.id for p in payload.processors])
     found += _named_once("engines", [e.id for e in payload.engines])
     found += _named_once("entries", [(e.engine, e.workload, e.variant) for e in payload.entries])
@@ -118,15 +140,18 @@ def consistency(
 
 
 def not_finite(document: Any, path: str = "") -> Iterator[Difference]:
-    """Yield every number in a plain document that is not finite."""
-    if isinstance(document, dict):
-        for key, value in document.items():
-            yield from not_finite(value, f"{path}.{key}" if path else str(key))
-    elif isinstance(document, list):
-        for i, value in enumerate(document):
-            yield from not_finite(value, f"{path}[{i}]")
-    elif isinstance(document, float) and not math.isfinite(document):
-        yield Difference(path, repr(document), None, "not a finite number")
+    """Yield every number in a plain document, a dict or a list, that is not finite."""
+    for key, value in document.items() if isinstance(document, dict) else enumerate(document):
+        if isinstance(value, float) and not math.isfinite(value):
+            yield Difference(_step(path, key), repr(value), None, "not a finite number")
+        elif isinstance(value, _HOLDS_MORE):
+            yield from not_finite(value, _step(path, key))
+
+
+def _step(path: str, key: str | int) -> str:
+    if isinstance(key, int):
+        return f"{path}[{key}]"
+    return f"{path}.{key}" if path else key
 
 
 def _named_once(path: str, names: Sequence[Any]) -> list[Difference]:
@@ -337,6 +362,8 @@ def _order(
     quick, roles = payload.plan.quick, facts.roles()
     paths = {p.key: f"entries[{i}]" for i, p in enumerate(facts.plan)}
     history: dict[Key, tuple[JudgedAttempt, ...]] = {}
+    standings: dict[Key, Standing] = {}
+    hangs, stale = NO_HANGS, facts.plan
     ran = sorted(
         (
             (a.started_ns, i, j)
@@ -344,11 +371,14 @@ def _order(
             for j, a in enumerate(e.attempts)
         ),
     )
-    for _, i, j in ran:
+    for started, i, j in ran:
         planned, attempt = facts.plan[i], payload.entries[i].attempts[j]
         # What hung before this attempt began, as the run knew it.
-        hangs = hangs_of(p for p in payload.prepared if p.started_ns < attempt.started_ns)
-        state = demand(facts.plan, history, policy, quick=quick, hangs=hangs)
+        before, hangs = hangs, hangs_of(p for p in payload.prepared if p.started_ns < started)
+        for p in facts.plan if hangs != before else stale:
+            made, hung = history.get(p.key, ()), hangs.get(p.key, 0)
+            standings[p.key] = standing(p, made, policy, quick=quick, hung_before=hung)
+        state = settle(facts.plan, standings, policy, quick=quick)
         turn = next_entry(facts.plan, history, state)
         if turn is None or turn.key != planned.key:
             expected = None if turn is None else paths[turn.key]
@@ -358,4 +388,5 @@ def _order(
             planned, attempt, manifest, policy, roles[planned.engine], quick=quick
         )
         history[planned.key] = (*history.get(planned.key, ()), judged)
+        stale = (planned,)
     return []

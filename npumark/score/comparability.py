@@ -46,6 +46,14 @@ where the run did not come to an end of its own."""
 
 RANKABLE_WITH = frozenset({"peak_unstable"})
 
+NOT_RANKED: dict[str, str] = {
+    **REASONS,
+    "ceiling_unknown": "what one of its chips can compute at the most is not known yet",
+    "development_build": "a development build made it, which no release key vouches for",
+    "implausible": "the rules that came into force later would refuse it",
+}
+"""Why a results server takes a run and does not rank it."""
+
 WARNINGS: dict[str, str] = {
     "noisy": "a precondition was violated: other work, power or heat may have moved the figures",
     "preconditions_skipped": "the machine's state was not checked before measuring",

@@ -43,6 +43,22 @@ class Demand:
         return not any(self.wants.values())
 
 
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Where an entry stands by its own attempts, whatever the others did.
+
+    ``first_tops`` is the rate of its first attempt, null where that cannot count. ``wants`` is
+    what it still needs unless it is ``screened``. ``barred``: it can no longer count, whatever it
+    measures next: it answered wrong or ran elsewhere, its attempts were computed in different
+    formats, or it came to its end with fewer than two that landed.
+    """
+
+    ran: bool
+    first_tops: float | None
+    wants: int
+    barred: bool
+
+
 def tried(attempts: Sequence[JudgedAttempt]) -> list[JudgedAttempt]:
     """Return the attempts that stand: an interrupted one is void."""
     return [a for a in attempts if a.outcome != "void"]
@@ -76,22 +92,51 @@ def demand(
 
     ``hangs`` counts the preparations of an entry that timed out.
     """
-    runs = {p.key: tried(history.get(p.key, ())) for p in plan}
-    active = [p for p in plan if p.skip is None]
-    first_pass = all(runs[p.key] for p in active)
-    best = _best_first(active, runs, policy, hangs)
-    screened = frozenset(
-        p.key
-        for p in active
-        if first_pass and not quick and _screened(p, runs[p.key], best, policy)
+    standings = {
+        p.key: standing(
+            p, history.get(p.key, ()), policy, quick=quick, hung_before=hangs.get(p.key, 0)
+        )
+        for p in plan
+    }
+    return settle(plan, standings, policy, quick=quick)
+
+
+def standing(
+    planned: Planned,
+    attempts: Sequence[JudgedAttempt],
+    policy: Policy,
+    *,
+    quick: bool,
+    hung_before: int = 0,
+) -> Standing:
+    """Return where an entry stands by its own attempts. ``hung_before`` counts its preparations
+    that timed out."""
+    stand = tried(attempts)
+    left = repetition.tally([a.ips for a in stand], planned.kind, policy.repetition).wants
+    dead = any(a.dead for a in stand)
+    ended = hung(stand, policy, hung_before)
+    wants = 0 if dead or ended else left
+    few = (ended or not left) and sum(a.ips is not None for a in stand) < 2
+    return Standing(
+        ran=bool(stand),
+        first_tops=stand[0].tops if stand and stand[0].can_count else None,
+        wants=(0 if stand else 1) if quick else wants,
+        barred=dead or len(formats(stand)) > 1 or few,
     )
+
+
+def settle(
+    plan: Sequence[Planned], standings: Mapping[Key, Standing], policy: Policy, *, quick: bool
+) -> Demand:
+    """Return what every entry of ``plan`` still wants, given where each stands by itself."""
+    active = [(p, standings[p.key]) for p in plan if p.skip is None]
+    first_pass = all(s.ran for _, s in active)
+    screened: frozenset[Key] = frozenset()
+    if first_pass and not quick:
+        best = _best_first(active)
+        screened = frozenset(p.key for p, s in active if _screened(p, s, best, policy))
     wants: dict[Key, int] = {p.key: 0 for p in plan}
-    for planned in active:
-        if planned.key not in screened:
-            hung_before = hangs.get(planned.key, 0)
-            wants[planned.key] = _wants(
-                planned, runs[planned.key], policy, hung_before, quick=quick
-            )
+    wants.update((p.key, s.wants) for p, s in active if p.key not in screened)
     return Demand(wants, screened, first_pass)
 
 
@@ -116,77 +161,30 @@ def hung(attempts: Sequence[JudgedAttempt], policy: Policy, before: int = 0) -> 
     return bool(attempts) and timeouts >= policy.repetition.max_timeouts
 
 
-def _wants(
-    planned: Planned,
-    attempts: Sequence[JudgedAttempt],
-    policy: Policy,
-    hung_before: int,
-    *,
-    quick: bool,
-) -> int:
-    if quick:
-        return 0 if attempts else 1
-    if any(a.dead for a in attempts) or hung(attempts, policy, hung_before):
-        return 0
-    return _left(planned, attempts, policy)
-
-
-def barred(
-    planned: Planned, attempts: Sequence[JudgedAttempt], policy: Policy, hung_before: int = 0
-) -> bool:
-    """Whether what ran shows that an entry can no longer count, whatever it measures next.
-
-    It answered wrong or ran elsewhere, its attempts were computed in different formats, or it
-    came to its end with fewer than two that landed.
-    """
-    landed = [a.ips for a in attempts if a.ips is not None]
-    ended = hung(attempts, policy, hung_before) or not _left(planned, attempts, policy)
-    return (
-        any(a.dead for a in attempts) or len(formats(attempts)) > 1 or (ended and len(landed) < 2)
-    )
-
-
 def formats(attempts: Sequence[JudgedAttempt]) -> frozenset[str]:
     """Return the formats that landed attempts report to have been computed in."""
     return frozenset(a.format for a in attempts if a.ips is not None and a.format is not None)
 
 
-def _left(planned: Planned, attempts: Sequence[JudgedAttempt], policy: Policy) -> int:
-    return repetition.tally([a.ips for a in attempts], planned.kind, policy.repetition).wants
-
-
-def _best_first(
-    active: Sequence[Planned],
-    runs: Mapping[Key, Sequence[JudgedAttempt]],
-    policy: Policy,
-    hangs: Hangs,
-) -> dict[Contest, float]:
+def _best_first(active: Iterable[tuple[Planned, Standing]]) -> dict[Contest, float]:
     """Return the best first attempt of each contest among the entries that can count.
 
     A wrong answer, however fast, is no yardstick, in whichever attempt it shows. An entry with
     a first attempt that died is none either; it always runs to its maximum.
     """
     best: dict[Contest, float] = {}
-    for planned in active:
-        first = runs[planned.key][0] if runs[planned.key] else None
-        if first is None or not first.can_count or first.tops is None:
-            continue
-        if barred(planned, runs[planned.key], policy, hangs.get(planned.key, 0)):
-            continue
-        group = contest(planned)
-        best[group] = max(best.get(group, 0.0), first.tops)
+    for planned, stands in active:
+        if stands.first_tops is not None and not stands.barred:
+            group = contest(planned)
+            best[group] = max(best.get(group, 0.0), stands.first_tops)
     return best
 
 
 def _screened(
-    planned: Planned,
-    attempts: Sequence[JudgedAttempt],
-    best: Mapping[Contest, float],
-    policy: Policy,
+    planned: Planned, stands: Standing, best: Mapping[Contest, float], policy: Policy
 ) -> bool:
-    first = attempts[0]
-    if not first.can_count or first.tops is None:
+    if stands.first_tops is None:
         return False
     rules = policy.repetition
     share = rules.peak_screen if planned.kind == "peak" else rules.network_screen
-    return first.tops < share * best.get(contest(planned), 0.0)
+    return stands.first_tops < share * best.get(contest(planned), 0.0)

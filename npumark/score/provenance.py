@@ -104,5 +104,6 @@ def _violated(name: str, check: Check, max_busy: float) -> bool | None:
         return bool(value > max_busy)
     if name == "memory" and isinstance(value, dict):
         free, needed = value.get("available_bytes"), value.get("needed_bytes")
-        return None if free is None or needed is None else bool(free < needed)
+        if isinstance(free, int | float) and isinstance(needed, int | float):
+            return free < needed
     return None

@@ -90,20 +90,20 @@ def planned_of(entry: Entry, manifest: Manifest) -> Planned:
 
 def compare(recorded: Any, expected: Any, path: str) -> list[Difference]:
     """Return the leaves at which two plain documents differ; numbers to the last bit."""
+    found: list[Difference] = []
     if isinstance(recorded, dict) and isinstance(expected, dict):
-        return [
-            difference
-            for key in {**expected, **recorded}
-            for difference in compare(recorded.get(key), expected.get(key), f"{path}.{key}")
-        ]
-    if isinstance(recorded, list) and isinstance(expected, list) and len(recorded) == len(expected):
-        return [
-            difference
-            for i, (left, right) in enumerate(zip(recorded, expected, strict=True))
-            for difference in compare(left, right, f"{path}[{i}]")
-        ]
-    same = recorded == expected and isinstance(recorded, bool) == isinstance(expected, bool)
-    return [] if same else [Difference(path, recorded, expected)]
+        for key in {**expected, **recorded}:
+            left, right = recorded.get(key), expected.get(key)
+            if left is not right:  # most values are one object
+                found += compare(left, right, f"{path}.{key}")
+    elif (
+        isinstance(recorded, list) and isinstance(expected, list) and len(recorded) == len(expected)
+    ):
+        for i, (left, right) in enumerate(zip(recorded, expected, strict=True)):
+            found += compare(left, right, f"{path}[{i}]")
+    elif recorded != expected or isinstance(recorded, bool) != isinstance(expected, bool):
+        found.append(Difference(path, recorded, expected))
+    return found
 
 
 def _plain(value: Any) -> Any:
