@@ -8,6 +8,7 @@ the shipped policy.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -127,8 +128,9 @@ def manifest() -> Manifest:
 
 def _catalogued(engine_id: str) -> tuple[Provider | None, str]:
     """Return the catalogue's row of an engine's id, and the role of its device."""
+    stem = re.sub(r"-[1-9][0-9]*$", "", engine_id)
     found = ((row, role) for row in PROVIDERS for role in row.roles)
-    return next(((w, r) for w, r in found if engine_id == w.engine_id(r)), (None, ""))
+    return next(((w, r) for w, r in found if stem == w.engine_id(r)), (None, ""))
 
 
 def engine(name: str, role: str = "CPU", **over: Any) -> EngineInfo:

@@ -44,3 +44,17 @@ Virtual = Annotated[
     Path | None,
     typer.Option("--virtual", metavar="SCRIPT", hidden=True, help="Measure virtual engines."),
 ]
+Server = Annotated[
+    str | None,
+    typer.Option(
+        "--server",
+        metavar="URL",
+        help="The results server: https://results.example. Without it, NPUMARK_SERVER or the one "
+        "used last.",
+    ),
+]
+Yes = Annotated[bool, typer.Option("--yes", help="Agree to what is sent, without being asked.")]
+InsecureHttp = Annotated[
+    bool,
+    typer.Option("--insecure-http", help="Allow a server on another computer in plain text."),
+]

@@ -104,6 +104,7 @@ def show(record: Record, path: Path, *, as_json: bool) -> None:
     from npumark.record.history import run_folder
     from npumark.report.page import page_of
     from npumark.report.terminal import render
+    from npumark.upload.links import uploaded
 
     if as_json:
         output.put(encode(record).decode())
@@ -117,6 +118,7 @@ def show(record: Record, path: Path, *, as_json: bool) -> None:
             where=path,
             logs=folder.logs if folder.logs.is_dir() else None,
             kept=folder.record.is_file(),
+            uploads=uploaded(record.payload.run_id),
         )
     )
 

@@ -11,20 +11,24 @@ from typer.core import TyperCommand
 from npumark.cli import complete, output
 from npumark.cli.options import (
     Force,
+    InsecureHttp,
     Json,
     Manifest,
     Out,
+    Server,
     SkipPreconditions,
     Strict,
     TimeBudget,
     Virtual,
     WaitIdle,
+    Yes,
 )
 
 if TYPE_CHECKING:
     from npumark.orchestrator.request import RunRequest
     from npumark.orchestrator.run import DryRun
     from npumark.record.model import Payload
+    from npumark.upload.address import Address
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
@@ -156,11 +160,24 @@ def run(
     ] = False,
     manifest: Manifest = None,
     virtual: Virtual = None,
+    submit: Annotated[
+        bool,
+        typer.Option(
+            "--submit",
+            help="Upload the result to a results server afterwards, as `npumark submit` does.",
+        ),
+    ] = False,
+    server: Server = None,
+    yes: Yes = False,
+    insecure_http: InsecureHttp = False,
 ) -> None:
     """Measure what every engine of this computer delivers, and save a record.
 
     Progress goes to standard error; the report (or, with --json, the record) to standard
     output. The record is saved before anything of it is shown.
+
+    With --submit you are asked before anything is measured, and no connection is opened until the
+    record is saved. An upload that fails waits for `npumark submit` and changes no exit status.
 
     An engine that is named and cannot be measured here is told and left out; the others run.
 
@@ -196,12 +213,48 @@ def run(
         virtual=virtual,
         argv=tuple(sys.argv[1:]),
     )
-    raise typer.Exit(carry_out(request, dry_run=dry_run, as_json=json))
+    if not submit:
+        raise typer.Exit(carry_out(request, dry_run=dry_run, as_json=json))
+    if dry_run:
+        raise typer.BadParameter("--dry-run measures nothing that could be submitted")
+    address = _agreed(server, yes=yes, insecure_http=insecure_http)
+    status, run_id = _measure(request, json)
+    _upload(run_id, address)
+    raise typer.Exit(status)
 
 
 def carry_out(request: RunRequest, *, dry_run: bool, as_json: bool) -> int:
     """Measure, or show what would be measured; return the exit status."""
-    return _plan(request, as_json) if dry_run else _measure(request, as_json)
+    return _plan(request, as_json) if dry_run else _measure(request, as_json)[0]
+
+
+def _agreed(server: str | None, *, yes: bool, insecure_http: bool) -> Address:
+    """Return the server that the result goes to, once somebody agreed to it."""
+    from npumark.cli.submit import agree, chosen
+    from npumark.upload.listing import general
+
+    address = chosen(server, insecure_http=insecure_http)
+    agree(address, general(), yes=yes)
+    return address
+
+
+def _upload(run_id: str, address: Address) -> None:
+    """Upload a saved run and say on standard error what became of it, whatever it was."""
+    from npumark.cli.submit import failure, send, tell
+    from npumark.errors import NpumarkError
+    from npumark.report.page import page_of
+    from npumark.report.uploads import render
+
+    try:
+        done = send(run_id, address)
+        fault = failure(done, address)
+    except NpumarkError as early:
+        done, fault = None, early
+    if done is not None and done.items:
+        print(render(done.items, page_of(sys.stderr)), end="", file=sys.stderr, flush=True)
+    if fault is not None:
+        tell(f"note: the run is saved, and its upload is not complete: {fault.message}")
+        tell(f"`npumark submit {run_id} --server {address.url}` goes on with it.")
 
 
 def _known_ladder(name: str | None) -> str | None:
@@ -234,7 +287,8 @@ def refuse_with_skip(option: str, given: bool) -> None:
         )
 
 
-def _measure(request: RunRequest, as_json: bool) -> int:
+def _measure(request: RunRequest, as_json: bool) -> tuple[int, str]:
+    """Measure and show the report; return the exit status and the run's id."""
     from npumark.cli.faults import INTERRUPTED, tell
     from npumark.cli.output import OutputError
     from npumark.cli.report import show
@@ -260,7 +314,7 @@ def _measure(request: RunRequest, as_json: bool) -> int:
         )
     elif outcome.exit_code in (NothingToMeasure.exit_code, NoScore.exit_code):
         tell(_lacking(outcome.record.payload), f"`npumark report {run_id}` shows what there is.")
-    return outcome.exit_code
+    return outcome.exit_code, run_id
 
 
 def _lost(run: Payload) -> str | None:

@@ -1,0 +1,1 @@
+"""The results server: takes signed records, recomputes them, logs and shows them."""

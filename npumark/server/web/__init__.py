@@ -1,0 +1,1 @@
+"""The leaderboard's pages: rendered by the server, readable without a script."""
