@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from npumark.record.model import Record
@@ -16,6 +17,8 @@ from npumark.report.page import Page
 from npumark.report.processors import processors
 from npumark.report.sheet import Sheet
 from npumark.report.standing import headline, standing
+from npumark.report.uploads import links
+from npumark.upload.links import Upload
 
 
 def render(
@@ -26,12 +29,14 @@ def render(
     where: Path | None = None,
     logs: Path | None = None,
     kept: bool = True,
+    uploads: Sequence[Upload] = (),
 ) -> str:
     """Return the report of ``record``, laid out for ``page``.
 
     ``catalog`` tells the workloads' names; ``where`` is the record's path, ``logs`` the folder
-    of the workers' logs; ``kept`` says that the run is in this computer's history. Every figure
-    is the record's own: nothing is computed here but ratios of figures and layout.
+    of the workers' logs; ``kept`` says that the run is in this computer's history; ``uploads`` are
+    the servers that took it. Every figure is the record's own: nothing is computed here but ratios
+    of figures and layout.
     """
     run = record.payload
     known = catalog or Catalog()
@@ -48,4 +53,5 @@ def render(
     closing.time_spent(sheet, run)
     closing.measured_and_derived(sheet, run)
     closing.saved(sheet, run, where, kept=kept)
+    links(sheet, uploads)
     return sheet.text()

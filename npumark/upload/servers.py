@@ -1,0 +1,193 @@
+"""The servers that results were sent to: their keys as first seen, and what their user agreed to.
+
+    servers/<slug>.json   {"schema", "url", "origin", "public_key", "log_key", "consent", "used_at"}
+
+Keys are null until the server was reached for the first time. From then on a server with another
+key is another server, until somebody says otherwise.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from npumark import paths
+from npumark.errors import IntegrityError
+from npumark.record.envelope import Hex64, Origin
+from npumark.record.files import write_atomically
+from npumark.record.signing import key_id_of
+from npumark.transparency.note import verifier_key
+from npumark.upload.address import Address, slug_of
+
+SCHEMA: Final = "npumark-server/1"
+CONSENT: Final = 1
+"""Which list of what is sent (``listing``) is agreed to. A later one that holds more counts on."""
+
+
+class ServerInfo(BaseModel):
+    """What ``GET /api/v1/server`` answers, as far as a sender needs it."""
+
+    class Limits(BaseModel):
+        body_bytes: Annotated[int, Field(gt=0)]
+        skew_s: Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+    model_config = ConfigDict(frozen=True)
+
+    origin: Origin
+    url: str
+    version: str
+    time: str
+    log_key: Annotated[str, Field(max_length=1000)]
+    public_key: Hex64
+    limits: Limits
+    accepts_development: bool
+
+
+@dataclass(frozen=True, slots=True)
+class KnownServer:
+    """``consent`` is the list that was agreed to, null where none was; ``used_at`` UTC seconds."""
+
+    url: str
+    origin: str
+    public_key: str | None = None
+    log_key: str | None = None
+    consent: int | None = None
+    used_at: float = 0.0
+
+    @property
+    def agreed(self) -> bool:
+        return self.consent is not None and self.consent >= CONSENT
+
+
+def known(address: Address) -> KnownServer:
+    """Return what is remembered of a server; a new one's keys are null.
+
+    Raises IntegrityError where the file that remembers it cannot be read: its key would be taken
+    on trust once more.
+    """
+    path = _path(address)
+    try:
+        raw = path.read_bytes()
+    except FileNotFoundError:
+        return KnownServer(address.url, address.origin)
+    except OSError as fault:
+        raise paths.unwritable(path, fault) from fault
+    found = _decode(raw)
+    if found is None:
+        raise _damaged(path, address.origin)
+    return replace(found, url=address.url)
+
+
+def remember(address: Address, server: KnownServer) -> None:
+    """Write what is known of a server. Raises SetupError where that cannot be."""
+    document = {"schema": SCHEMA, **asdict(server)}
+    paths.make(_folder())
+    raw = json.dumps(document, indent=1).encode() + b"\n"
+    write_atomically(_path(address), raw, force=True)
+
+
+def last_used() -> KnownServer | None:
+    """Return the server that was used last, null where none is remembered."""
+    return max(_readable(), key=lambda server: server.used_at, default=None)
+
+
+def of_origin(origin: str) -> KnownServer | None:
+    """Return the server of that name whose key is remembered; null where none is.
+
+    Raises IntegrityError where the file that remembers it cannot be read, as ``known`` does.
+    """
+    found = next((s for s in _readable() if s.origin == origin and s.public_key), None)
+    path = _folder() / f"{slug_of(origin)}.json"
+    if found is None and path.exists() and _decode(path.read_bytes()) is None:
+        raise _damaged(path, origin)
+    return found
+
+
+def pinned(
+    server: KnownServer, told: ServerInfo, address: Address, *, trust_new_key: bool = False
+) -> KnownServer:
+    """Return the server with the keys that it has, after holding them to those of the first time.
+
+    Raises IntegrityError where they differ and ``trust_new_key`` is not given, where the log's
+    key is not the server's, and where the server calls itself what its address does not.
+    """
+    if told.origin != address.origin and not address.loopback:
+        raise IntegrityError(
+            f"the server at {address.url} calls itself {told.origin}: what is signed for it could "
+            "be passed on there",
+            f"Use https://{told.origin} if that is the server you mean.",
+        )
+    if told.log_key != verifier_key(told.origin, bytes.fromhex(told.public_key)):
+        raise IntegrityError(
+            f"{address.origin} states a key of its log that is not its own",
+            "Ask whoever runs the server.",
+        )
+    first = server.public_key
+    if first is not None and not trust_new_key and told.public_key != first:
+        raise IntegrityError(
+            f"{address.origin} has the key {_short(told.public_key)}, and had {_short(first)} when "
+            "it was first used: it is another server, or somebody is between",
+            "Ask whoever runs it; a key that was exchanged is accepted with --trust-new-key.",
+        )
+    if first is not None and not trust_new_key and told.origin != server.origin:
+        raise IntegrityError(
+            f"{address.url} calls itself {told.origin}, and was {server.origin} before",
+            "Ask whoever runs it; it is accepted anew with --trust-new-key.",
+        )
+    return replace(server, origin=told.origin, public_key=told.public_key, log_key=told.log_key)
+
+
+def _short(public_key: str) -> str:
+    return key_id_of(bytes.fromhex(public_key))
+
+
+def _damaged(path: Path, origin: str) -> IntegrityError:
+    return IntegrityError(
+        f"{path}, which holds the key of {origin}, is damaged",
+        "Restore it, or remove it to trust the server anew.",
+    )
+
+
+def _folder() -> Path:
+    return paths.data_dir() / "servers"
+
+
+def _path(address: Address) -> Path:
+    return _folder() / f"{address.slug}.json"
+
+
+def _readable() -> Iterator[KnownServer]:
+    """Yield every server that is remembered and can be read."""
+    for path in sorted(_folder().glob("*.json")):
+        try:
+            found = _decode(path.read_bytes())
+        except OSError:
+            continue
+        if found is not None:
+            yield found
+
+
+class _File(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    schema_: Annotated[Literal["npumark-server/1"], Field(alias="schema")]
+    url: str
+    origin: Origin
+    public_key: Hex64 | None
+    log_key: str | None
+    consent: int | None
+    used_at: float
+
+
+def _decode(raw: bytes) -> KnownServer | None:
+    try:
+        read = _File.model_validate_json(raw)
+    except ValidationError:
+        return None
+    fields: dict[str, Any] = read.model_dump(exclude={"schema_"})
+    return KnownServer(**fields)
