@@ -40,6 +40,10 @@ _END_WITHIN_S = 10.0
 """For a process to look up from its work and tell what it did. One that is late is taken for dead;
 where the body was interrupted none is waited for."""
 
+_SHARE_NEEDS_S = 1.0
+"""Systems count CPU time in ticks of up to 16 ms: within a second both ends are 3 % of it, and a
+share of a moment would mean nothing."""
+
 _MOST_MEMORY = 0.5
 """Of the memory that is free: the engine needs some too."""
 
@@ -51,9 +55,10 @@ class NoLoad(RuntimeError):
 @dataclass(slots=True)
 class Load:
     """``facts`` is empty until the load has ended; then it says what the load did: its
-    ``processes``, the ``busy_share`` of a CPU that each had, the ``bytes_per_s`` that all moved
-    together (read and written), how many ``died`` meanwhile, and through how large a buffer each
-    streamed (``buffer_bytes``, null for ``cpu``) and why so large."""
+    ``processes``, the ``busy_share`` of a CPU that each had (null with ``busy_why``), the
+    ``bytes_per_s`` that all moved together (read and written), how many ``died`` meanwhile, and
+    through how large a buffer each streamed (``buffer_bytes``, null for ``cpu``) and why so
+    large."""
 
     kind: Beside
     facts: dict[str, Any] = field(default_factory=dict)
@@ -142,17 +147,27 @@ def _ended(processes: Sequence[_Process]) -> list[dict[str, Any]]:
 def _facts(
     kind: Beside, told: Sequence[Mapping[str, Any]], buffers: Sequence[int], why: str | None
 ) -> dict[str, Any]:
-    seconds = sum(t["seconds"] for t in told)
+    share, busy_why = _busy_share(told)
     return {
         "kind": kind,
         "processes": len(buffers),
         "died": len(buffers) - len(told),
         "bound": bool(told) and all(t["bound"] for t in told),
-        "busy_share": sum(t["cpu_s"] for t in told) / seconds if seconds > 0 else None,
+        "busy_share": share,
+        "busy_why": busy_why,
         "bytes_per_s": sum(t["bytes"] / t["seconds"] for t in told if t["seconds"] > 0),
         "buffer_bytes": max(buffers) if kind == "memory" else None,
         "buffer_why": why,
     }
+
+
+def _busy_share(told: Sequence[Mapping[str, Any]]) -> tuple[float | None, str | None]:
+    """Return the share of a CPU that the processes had on average, or null and why."""
+    if not told:
+        return None, "no process lived to tell it"
+    if min(t["seconds"] for t in told) < _SHARE_NEEDS_S:
+        return None, f"CPU time is counted too coarsely for less than {_SHARE_NEEDS_S:g} s"
+    return sum(t["cpu_s"] for t in told) / sum(t["seconds"] for t in told), None
 
 
 class _Process:

@@ -44,11 +44,13 @@ def signal_stack() -> Iterator[None]:
     if not sys.platform.startswith("linux"):
         yield
         return
-    libc, before = ctypes.CDLL(None), _SignalStack()
+    libc, before, after = ctypes.CDLL(None), _SignalStack(), _SignalStack()
     libc.sigaltstack(None, ctypes.byref(before))
     yield
-    gc.collect()
-    libc.sigaltstack(ctypes.byref(before), None)
+    libc.sigaltstack(None, ctypes.byref(after))
+    if bytes(after) != bytes(before):
+        gc.collect()
+        libc.sigaltstack(ctypes.byref(before), None)
 
 
 @dataclass

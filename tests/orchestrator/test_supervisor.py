@@ -141,14 +141,19 @@ def test_a_hang_ends_at_the_deadline() -> None:
 
 
 def test_a_worker_deaf_to_sigterm_is_killed() -> None:
-    out = supervise(
-        JOB,
-        limits=LIMITS,
-        deadline_s=0.5,
-        interrupts=Interrupts(),
-        marker="test",
-        command=("/bin/sh", "-c", "trap '' TERM; while :; do sleep 600; done"),
-    )
+    """What its parent ignores it ignores from its first instruction."""
+    heard = signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    try:
+        out = supervise(
+            JOB,
+            limits=LIMITS,
+            deadline_s=0.1,
+            interrupts=Interrupts(),
+            marker="test",
+            command=("/bin/sleep", "600"),
+        )
+    finally:
+        signal.signal(signal.SIGTERM, heard)
     assert out.status == "timeout"
     assert out.exit_code == -signal.SIGKILL
 
@@ -204,7 +209,7 @@ answer({GOOD!r})"""
 
 
 def _assert_gone(pid: int) -> None:
-    until = time.monotonic() + 5
+    until = time.monotonic() + 60
     while time.monotonic() < until:
         if not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE:
             return
@@ -309,7 +314,7 @@ def test_a_full_temporary_folder_is_said_and_nothing_leaks(
 def test_a_worker_that_was_asked_to_end_before_npumark_was(ends: str) -> None:
     """A scheduler signals every process of a step, in no promised order."""
     interrupts = Interrupts()
-    limits = replace(LIMITS, kill_grace_s=5.0)
+    limits = replace(LIMITS, kill_grace_s=60.0)
     threading.Timer(0.5, interrupts.trigger).start()
     out = drive(ends, interrupts=interrupts, limits=limits)
     assert (out.status, out.why) == ("interrupted", "stopped by the user")
@@ -327,8 +332,8 @@ def test_a_second_interrupt_does_not_wait_for_the_grace() -> None:
     threading.Timer(0.3, twice).start()
     out = supervise(
         JOB,
-        limits=replace(LIMITS, kill_grace_s=60.0),
-        deadline_s=60.0,
+        limits=replace(LIMITS, kill_grace_s=600.0),
+        deadline_s=600.0,
         interrupts=interrupts,
         marker="test",
         command=(
@@ -338,7 +343,7 @@ def test_a_second_interrupt_does_not_wait_for_the_grace() -> None:
         ),
     )
     assert out.status == "interrupted"
-    assert out.wall_ns < 30e9
+    assert out.wall_ns < 300e9
 
 
 def test_nothing_starts_after_an_interrupt() -> None:

@@ -86,20 +86,20 @@ def drive(*bodies: str | Member, **changes: Any) -> Together:
         "limits": POLICY.worker,
         "rules": RULES,
         "window_s": 0.1,
-        "ready_deadline_s": 60.0,
+        "ready_deadline_s": 600.0,
         "interrupts": Interrupts(),
     }
     before = time.monotonic()
     together = run_together(members, **{**options, **changes})
     # Nothing waits for a deadline that is not the test's own.
-    assert time.monotonic() - before < 50
+    assert time.monotonic() - before < 500
     assert_none_left()
     return together
 
 
 def assert_none_left() -> None:
     """No process of any member is there any more, but for what the kernel still clears away."""
-    until = time.monotonic() + 5
+    until = time.monotonic() + 60
     while left := marked(f"test-{os.getpid()}/"):
         if time.monotonic() > until:
             pytest.fail(f"left over: {left}")
@@ -225,7 +225,7 @@ def test_one_that_reads_no_job_blocks_nobody() -> None:
     before = threading.active_count()
     together = drive(GOOD, sleeps, ready_deadline_s=2.0)
     assert fates(together) == ["interrupted", "timeout"]
-    until = time.monotonic() + 5
+    until = time.monotonic() + 60
     while threading.active_count() > before and time.monotonic() < until:
         time.sleep(0.01)
     assert threading.active_count() <= before
@@ -292,7 +292,7 @@ open({str(note)!r}, 'w').write(str(child.pid))
 released(); time.sleep(600)"""
     together = drive(starts, "released(); os._exit(3)")
     assert fates(together) == ["interrupted", "crashed"]
-    pid, until = int(note.read_text()), time.monotonic() + 5
+    pid, until = int(note.read_text()), time.monotonic() + 60
     while is_running(pid) and time.monotonic() < until:  # the kernel takes its time
         time.sleep(0.01)
     assert not is_running(pid)
@@ -330,7 +330,7 @@ def test_a_signal_before_the_release_stops_all_and_blames_nobody(times: int) -> 
             interrupts.trigger()
 
     threading.Timer(0.3, signals).start()
-    limits = replace(POLICY.worker, kill_grace_s=1.0 if times == 1 else 120.0)
+    limits = replace(POLICY.worker, kill_grace_s=1.0 if times == 1 else 600.0)
     deaf = "signal.signal(15, signal.SIG_IGN); time.sleep(600)"
     together = drive("ready(); time.sleep(600)", deaf, limits=limits, interrupts=interrupts)
     assert fates(together) == ["interrupted", "interrupted"]
@@ -349,7 +349,7 @@ def test_a_signal_in_the_window_stops_all_and_blames_nobody(times: int) -> None:
         threading.Timer(0.3, lambda: [interrupts.trigger() for _ in range(times)]).start()
         return 0
 
-    limits = replace(POLICY.worker, kill_grace_s=1.0 if times == 1 else 120.0)
+    limits = replace(POLICY.worker, kill_grace_s=1.0 if times == 1 else 600.0)
     deaf = "signal.signal(15, signal.SIG_IGN); released(); time.sleep(600)"
     together = drive(HANGS_IN_THE_WINDOW, deaf, limits=limits, interrupts=interrupts, clock=clock)
     assert together.released
@@ -405,7 +405,7 @@ def test_a_system_that_has_no_thread_left_says_so_and_nothing_leaks(
         drive(HANGS, GOOD)
     assert "pids" in (told.value.hint or "")
     assert_none_left()
-    until = time.monotonic() + 5
+    until = time.monotonic() + 60
     while open_files() != before and time.monotonic() < until:  # the readers of dead workers
         time.sleep(0.01)
     assert open_files() == before
@@ -422,7 +422,7 @@ def test_workers_that_were_asked_to_end_before_npumark_was(after_s: float) -> No
     interrupts = Interrupts()
     timer = threading.Timer(after_s, interrupts.trigger)
     timer.start()
-    limits = replace(POLICY.worker, kill_grace_s=5.0 if after_s < 1 else 0.1)
+    limits = replace(POLICY.worker, kill_grace_s=60.0 if after_s < 1 else 0.1)
     together = drive(
         *["released(); os.kill(os.getpid(), 15)"] * 2, interrupts=interrupts, limits=limits
     )

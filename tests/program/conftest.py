@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 from npumark.orchestrator.events import Event
+from npumark.orchestrator.measuring import Measuring
 from npumark.orchestrator.request import RunRequest
 from npumark.orchestrator.resume import request_to_json
 from npumark.orchestrator.run import Outcome, execute
@@ -155,9 +156,20 @@ def await_line() -> Callable[[subprocess.Popen[str], str], list[str]]:
 
 
 @pytest.fixture
-def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
+def whole_bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
     monkeypatch.setenv("NPUMARK_HOME", str(tmp_path / "home"))
     return make_bench(tmp_path / "home")
+
+
+@pytest.fixture
+def bench(whole_bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Bench:
+    """A bench whose runs in this process leave out the worker that measures the harness."""
+
+    def overhead(run: Measuring) -> None:
+        run.book.harness = {"overhead_ns": None, "why": "not measured in this test"}
+
+    monkeypatch.setattr(Measuring, "overhead", overhead)
+    return whole_bench
 
 
 def make_bench(home: Path) -> Bench:

@@ -349,17 +349,17 @@ def test_a_quick_run_leaves_the_box_stage_out_and_says_so(peaks: Path) -> None:
 
 
 def test_the_peaks_of_another_record(
-    bench: Any,
+    whole_bench: Any,
     peaks: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr("npumark.policy.load_policy", lambda: bench.policy)
+    monkeypatch.setattr("npumark.policy.load_policy", lambda: whole_bench.policy)
     source = read_record(peaks)
     cards = [gpu(n, compiles={}) for n in (1, 2)]  # these peaks are no entries of the run
-    outcome = only(bench, *cards, box_from=peaks)
+    outcome = only(whole_bench, *cards, box_from=peaks)
     assert outcome.exit_code == 0
-    payload = bench.check(outcome.path)
+    payload = whole_bench.check(outcome.path)
     assert payload.entries == []
     assert {"virtual", "selection"} <= set(payload.not_comparable_because)
     (role,) = payload.box.roles
@@ -369,13 +369,13 @@ def test_the_peaks_of_another_record(
     assert {(s.source.quick, s.source.noisy) for s in payload.plan.box.solo} == {
         (True, source.payload.environment.noisy)
     }
-    assert any(isinstance(e, Note) and source.payload.run_id in e.text for e in bench.events)
+    assert any(isinstance(e, Note) and source.payload.run_id in e.text for e in whole_bench.events)
     assert payload.harness["overhead_ns"]
-    assert main(["verify", str(outcome.path), "--manifest", str(bench.manifest)]) == 0
+    assert main(["verify", str(outcome.path), "--manifest", str(whole_bench.manifest)]) == 0
     told = capsys.readouterr().out
     assert f"with the solo peaks that run {source.payload.run_id} states; the raw" in told
     with pytest.raises(UsageError, match="took its peaks from another record"):
-        only(bench, gpu(1), gpu(2), box_from=outcome.path)
+        only(whole_bench, gpu(1), gpu(2), box_from=outcome.path)
 
 
 @posix

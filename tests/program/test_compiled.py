@@ -210,8 +210,8 @@ def test_a_failed_preparation_is_said_and_the_attempt_says_why(bench: Any, make_
 def test_an_entry_that_hangs_while_it_compiles_is_prepared_once_and_attempted_once(
     bench: Any, make_card: Card
 ) -> None:
-    bench.rules["attempt_deadline_s"] = "3.0"
-    card = compiling(make_card, {"when": "compile", "do": "hang"})
+    bench.rules["attempt_deadline_s"] = "2.0"
+    card = compiling(make_card, {"when": "compile", "do": "hang", "workload": NET})
     payload = bench.check(bench.run(card, quick=False, **ONE).path)
     assert (only(payload).status, only(payload).state) == ("timeout", None)
     # The deadline passed once while preparing and once in the attempt: that ends the entry.

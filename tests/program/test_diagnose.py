@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -65,6 +65,15 @@ class Bench:
 @pytest.fixture
 def lab(bench: Any) -> Bench:
     return Bench(bench)
+
+
+@pytest.fixture
+def heard() -> Iterator[None]:
+    """SIGINT as a terminal sends it: a test run in the background may have been started with it
+    ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 def kept(outcome: Outcome) -> Diagnostics:
@@ -265,7 +274,9 @@ def test_more_sessions_than_memory_holds_are_not_started(
     assert finding.why.startswith("not enough memory: ")
 
 
-def test_a_signal_ends_it_and_what_was_measured_is_saved(lab: Bench, make_card: Card) -> None:
+def test_a_signal_ends_it_and_what_was_measured_is_saved(
+    lab: Bench, make_card: Card, heard: None
+) -> None:
     def listen(event: Event) -> None:
         if isinstance(event, Stage) and event.name.endswith("idle_wake"):
             os.kill(os.getpid(), signal.SIGINT)

@@ -29,6 +29,7 @@ from npumark.pack.inspection import Fault
 from npumark.pack.manifest import load_manifest
 from npumark.pack.verify import EnsureResult, ensure
 from npumark.record.files import read_record
+from npumark.record.keystore import install_key
 from npumark.record.model import Payload
 from npumark.record.samples import check_samples
 
@@ -40,9 +41,9 @@ def statuses(payload: Payload) -> dict[tuple[str, str], str]:
     return {(e.workload, e.variant): e.status for e in payload.entries}
 
 
-def test_a_run_ends_with_a_score_and_a_record_that_recomputes(bench: Any) -> None:
-    out = bench.run(quick=False)
-    payload = bench.check(out.path)
+def test_a_run_ends_with_a_score_and_a_record_that_recomputes(whole_bench: Any) -> None:
+    out = whole_bench.run(quick=False)
+    payload = whole_bench.check(out.path)
     assert out.exit_code == 0
     assert payload.complete
     assert payload.score is not None
@@ -60,10 +61,10 @@ def test_a_run_ends_with_a_score_and_a_record_that_recomputes(bench: Any) -> Non
     assert payload.harness["overhead_ns"]["call"] > 0
     assert {"discover", "pack", "overhead", "loop"} <= set(payload.where_time_went_ns)
     assert check_samples(out.record, out.path.parent / "samples") == []
-    ended = [e for e in bench.events if isinstance(e, AttemptEnded)]
+    ended = [e for e in whole_bench.events if isinstance(e, AttemptEnded)]
     assert len(ended) == sum(counts.values())
     assert all(e.counts for e in ended)
-    assert bench.events[-1] == Saved(out.path, complete=True)
+    assert whole_bench.events[-1] == Saved(out.path, complete=True)
 
 
 def test_attempts_of_an_entry_start_apart(bench: Any) -> None:
@@ -301,6 +302,7 @@ def test_files_that_were_rebuilt_are_told_and_recorded(
         return replace(ensure(*given, **named), rebuilt=faults)
 
     monkeypatch.setattr(preparation, "ensure", repaired)
+    install_key()  # made by the first run, which says so
     out = bench.run(workloads=(NET,), variants=("fp32",))
     (note,) = [e for e in bench.events if isinstance(e, Note)]
     assert note.text.startswith("rebuilt in the pack: a.bin has other bytes; ")
@@ -449,6 +451,7 @@ def test_a_runtime_that_broke_is_no_news_where_others_are_named(
         return (*usable, Runtime("mlx", "npumark.no_such_module:Engine")), refused
 
     monkeypatch.setattr("npumark.orchestrator.survey.runtimes", runtimes)
+    install_key()  # made by the first run, which says so
     request: dict[str, Any] = {"workloads": (NET,), "variants": ("fp32",)}
 
     def notes(*engines: str) -> list[str]:

@@ -36,7 +36,7 @@ class Children:
         self,
         command: list[str],
         cwd: Path | None = None,
-        stdout: TextIO | None = None,
+        stdout: TextIO | int | None = None,
         env: dict[str, str] | None = None,
         stderr: int | None = None,
     ) -> int:
@@ -44,7 +44,7 @@ class Children:
         self.env = env or self.env
         if stdout is None and "pip" in command:
             print("pip's own words")
-        if "download" in command and cwd is not None:
+        if ("download" in command or "install" in command) and cwd is not None:
             for name, text in self.brings.items():
                 (cwd / name).parent.mkdir(parents=True, exist_ok=True)
                 (cwd / name).write_text(text)
@@ -61,12 +61,8 @@ class Children:
         return "\n".join(" ".join(command) for command in self.ran)
 
 
-def both_parts_ran(children: Children) -> bool:
-    """Whether the last two things done were the tests: those that take long, and all others."""
-    long = ["tests/real", "tests/workloads", "tests/tool"]
-    others = ["tests", *(f"--ignore={folder}" for folder in long)]
-    last = sorted(command[1:] for command in children.ran[-2:])
-    return last == sorted([["-m", "pytest", *long], ["-m", "pytest", *others]])
+def the_tests_ran_last(children: Children) -> bool:
+    return children.ran[-1][1:3] == ["-m", "pytest"]
 
 
 @pytest.fixture
@@ -87,6 +83,7 @@ def dev(tmp_path: Path, children: Children, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(module, "STAMP", tmp_path / ".venv" / "npumark-setup.json")
     monkeypatch.setattr(module, "subprocess", children)
     monkeypatch.setattr(module.shutil, "which", lambda _: None)
+    monkeypatch.setattr(module, "DEBIAN", tmp_path)
     (tmp_path / "pyproject.toml").write_text("[project]\n")
     module.python().parent.mkdir(parents=True)
     module.python().write_text("")
@@ -169,25 +166,36 @@ def test_every_check_runs_and_those_that_fail_are_named(
 ) -> None:
     children.status = lambda command: int("mypy" in command)
     assert dev.main(["test"]) == 1
-    assert both_parts_ran(children)
+    assert the_tests_ran_last(children)
     assert capsys.readouterr().out.splitlines()[-1] == "dev.py: FAILED: types"
 
 
-@pytest.mark.parametrize("which", ["tests/tool", "--ignore=tests/tool"])
-def test_either_part_of_the_tests_that_fails_fails_all(
-    dev: ModuleType, children: Children, capsys: pytest.CaptureFixture[str], which: str
+def test_a_test_that_fails_fails_all(
+    dev: ModuleType, children: Children, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    children.status = lambda command: int(which in command)
+    children.status = lambda command: int("pytest" in command)
     assert dev.main(["test"]) == 1
-    assert both_parts_ran(children)
     assert capsys.readouterr().out.splitlines()[-1] == "dev.py: FAILED: tests"
+
+
+@pytest.mark.parametrize(("cpus", "processes"), [(1, 2), (3, 3), (64, 4), (None, 2)])
+def test_all_tests_are_shared_out_to_a_few_processes(
+    dev: ModuleType,
+    children: Children,
+    monkeypatch: pytest.MonkeyPatch,
+    cpus: int | None,
+    processes: int,
+) -> None:
+    monkeypatch.setattr(dev.os, "cpu_count", lambda: cpus)
+    assert dev.run_tests()
+    assert children.ran[-1][3:] == ["-n", str(processes), "--dist", "worksteal"]
 
 
 def test_a_clean_pass_ends_with_what_the_tests_say(
     dev: ModuleType, children: Children, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert dev.main(["test"]) == 0
-    assert both_parts_ran(children)
+    assert the_tests_ran_last(children)
     assert "now the tests" in capsys.readouterr().out.splitlines()[-1]
 
 
@@ -268,7 +276,7 @@ def test_an_environment_that_cannot_be_had_fails_nothing(
     assert dev.main(["test"]) == 0
     assert [c[-1] for c in children.ran if "engines" in c and "--json" not in c] == asked
     assert words in capsys.readouterr().out
-    assert both_parts_ran(children)
+    assert the_tests_ran_last(children)
 
 
 def test_a_stopped_installation_stops_all(dev: ModuleType, children: Children) -> None:
@@ -278,6 +286,52 @@ def test_a_stopped_installation_stops_all(dev: ModuleType, children: Children) -
     assert not any("pytest" in c for c in children.ran)
 
 
+def test_what_the_server_is_tried_with_is_installed_once_where_root_is_on_debian(
+    dev: ModuleType,
+    children: Children,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(dev.os, "geteuid", lambda: 0, raising=False)
+    monkeypatch.setattr(dev.shutil, "which", lambda name: f"/usr/bin/{name}")
+    children.status = lambda command: int("postgresql" in command)
+    children.brings = {"usr/bin/chromium": ""}
+    dev.install_debian()
+    asked = [c[-1] for c in children.ran if c[0] == "apt-get"]
+    # A fresh machine has no lists of packages: they are fetched, and the same asked again.
+    assert asked == ["postgresql", "update", "postgresql", "chromium"]
+    assert children.env["DEBIAN_FRONTEND"] == "noninteractive"
+    said = capsys.readouterr().out
+    assert "no postgresql: Debian's package was not to be had; its tests skip" in said
+    assert "no chromium" not in said
+    children.brings = {"usr/lib/postgresql/15/bin/initdb": ""}
+    children.status = lambda _: 0
+    dev.install_debian()
+    children.ran.clear()
+    dev.install_debian()
+    assert children.ran == []
+
+
+@pytest.mark.parametrize(
+    ("user", "tools"),
+    [pytest.param(1000, "/usr/bin/", id="a user"), pytest.param(0, None, id="no Debian")],
+)
+def test_only_root_on_debian_installs_and_else_that_is_said(
+    dev: ModuleType,
+    children: Children,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    user: int,
+    tools: str | None,
+) -> None:
+    monkeypatch.setattr(dev.os, "geteuid", lambda: user, raising=False)
+    monkeypatch.setattr(dev.shutil, "which", lambda name: tools and tools + name)
+    dev.install_debian()
+    assert children.ran == []
+    said = "only root on Debian can install postgresql, chromium; their tests skip"
+    assert said in capsys.readouterr().out
+
+
 def test_swiftshader_is_fetched_once_where_debians_tools_are(
     dev: ModuleType,
     children: Children,
@@ -285,17 +339,17 @@ def test_swiftshader_is_fetched_once_where_debians_tools_are(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    assert dev.main(["test"]) == 0
+    dev.fetch_swiftshader()
     assert "no SwiftShader: it is taken from Debian's packages" in capsys.readouterr().out
     monkeypatch.setattr(dev.shutil, "which", lambda name: f"/usr/bin/{name}")
-    assert dev.main(["test"]) == 0
+    dev.fetch_swiftshader()
     assert "no SwiftShader: chromium-common was not to be had" in capsys.readouterr().out
     assert not (tmp_path / ".venv-swiftshader").exists()
     files = {f"x/usr/lib/chromium/{name}": name for name in dev.VULKAN_FILES}
     children.brings = {"a.deb": "", **files, "x/usr/lib/chromium/chrome": "large"}
-    assert dev.main(["test"]) == 0
+    dev.fetch_swiftshader()
     kept = sorted(p.name for p in (tmp_path / ".venv-swiftshader").iterdir())
     assert kept == sorted(dev.VULKAN_FILES)
     children.ran.clear()
-    assert dev.main(["test"]) == 0
-    assert not any("apt-get" in c for c in children.ran)
+    dev.fetch_swiftshader()
+    assert children.ran == []

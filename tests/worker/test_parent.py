@@ -99,7 +99,7 @@ class Kernel:
 
 
 def await_(done: Callable[[], bool]) -> None:
-    until = time.monotonic() + 30
+    until = time.monotonic() + 120
     while not done() and time.monotonic() < until:
         time.sleep(0.01)
     assert done()

@@ -30,7 +30,7 @@ def run(
     net: ShippedNetwork, graph: Path, variant: str, samples: Sequence[int]
 ) -> list[list[npt.NDArray[Any]]]:
     options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 2
+    options.intra_op_num_threads = 1  # other tests run beside this one
     options.log_severity_level = 3
     session = onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
     feeds = [net.feed(sample, variant) for sample in samples]
