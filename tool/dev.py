@@ -10,7 +10,8 @@ been set up works without a network.
 
 The tests of engines that live in environments of their own use `.venv-engines`, which `test`
 fills with npumark's own command, and `.venv-swiftshader`, a Vulkan adapter in software from
-Debian's chromium-common. What cannot be had is named, and its tests skip.
+Debian's chromium-common. Those of the server use PostgreSQL and Chromium, which `test` installs
+as root where Debian's package tools are. What cannot be had is named, and its tests skip.
 """
 
 from __future__ import annotations
@@ -23,7 +24,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TextIO
 
@@ -40,8 +40,12 @@ INTERRUPTED = 130
 TEST_ENVIRONMENTS = ("ggml", "ort-openvino", "qnn", "webgpu", "mlx")
 """What `tests/real` runs in: the environments that need no hardware of their own."""
 
-LONG_TESTS = ("tests/real", "tests/workloads", "tests/tool")
-"""Folders whose tests compute for minutes on one core: they run beside all others."""
+DEBIAN = Path("/")
+DEBIAN_PACKAGES = {
+    "postgresql": "usr/lib/postgresql/*/bin/initdb",
+    "chromium": "usr/bin/chromium",
+}
+"""What the server's tests use of Debian, and the program that shows that it is there."""
 
 VULKAN_PACKAGE = "chromium-common"
 VULKAN_FILES = ("libvk_swiftshader.so", "vk_swiftshader_icd.json", "libvulkan.so.1")
@@ -127,6 +131,7 @@ def check() -> int:
             took = time.monotonic() - started
             say(f"{name}: FAILED after {took:.0f} s", file=sys.stdout)
     install_engines()
+    install_debian()
     fetch_swiftshader()
     so_far = "failed so far: " + ", ".join(failed)
     say(so_far if failed else "all checks passed; now the tests", file=sys.stdout)
@@ -138,18 +143,15 @@ def check() -> int:
 
 
 def run_tests() -> bool:
-    """Run the tests in two processes, of which one is silent until the other has ended; say
-    whether all passed."""
-    pytest = [str(python()), "-m", "pytest"]
-    others = [*pytest, "tests", *(f"--ignore={folder}" for folder in LONG_TESTS)]
-    with tempfile.TemporaryFile("w+", encoding="utf-8") as said, ThreadPoolExecutor(1) as beside:
-        long = beside.submit(subprocess.call, [*pytest, *LONG_TESTS], cwd=ROOT, stdout=said)
-        passed = subprocess.call(others, cwd=ROOT) == 0
-        passed = long.result() == 0 and passed
-        said.seek(0)
-        sys.stdout.write(said.read())
-        sys.stdout.flush()
-    return passed
+    """Run the tests in several processes; say whether all passed.
+
+    Two at the least: much of a test's time is spent waiting for a worker. No more than four: some
+    tests hold a whole network in memory.
+    """
+    processes = max(2, min(4, os.cpu_count() or 1))
+    # One that runs out of tests takes over some of another's: neighbours stay together.
+    share = ["-n", str(processes), "--dist", "worksteal"]
+    return subprocess.call([str(python()), "-m", "pytest", *share], cwd=ROOT) == 0
 
 
 def checks() -> list[tuple[str, list[str]]]:
@@ -207,6 +209,36 @@ def install_engines() -> None:
             say(f"{name} could not be installed (see above); its tests skip", file=sys.stdout)
 
 
+def install_debian() -> None:
+    """Install the packages that the server's tests use, where Debian's package tools are and root
+    asks for them; say which cannot be had: their tests skip."""
+    absent = [name for name, program in DEBIAN_PACKAGES.items() if not any(DEBIAN.glob(program))]
+    if absent and not (shutil.which("apt-get") and os.geteuid() == 0):
+        say(f"only root on Debian can install {', '.join(absent)}; their tests skip", sys.stdout)
+        return
+    for name in absent:
+        say(f"installing {name}", file=sys.stdout)
+        apt_get(["-y", "--no-install-recommends", "install", name], ROOT)
+        if not any(DEBIAN.glob(DEBIAN_PACKAGES[name])):
+            say(f"no {name}: Debian's package was not to be had; its tests skip", sys.stdout)
+
+
+def apt_get(words: list[str], place: Path) -> None:
+    """Have apt-get do something in a folder without a word and without asking; if that fails, once
+    more with fresh lists of packages, which a fresh machine has none of."""
+    env = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+
+    def call(*command: str) -> int:
+        quiet = subprocess.DEVNULL
+        return subprocess.call(
+            ["apt-get", "-qq", *command], cwd=place, env=env, stdout=quiet, stderr=quiet
+        )
+
+    if call(*words) != 0:
+        call("update")
+        call(*words)
+
+
 def fetch_swiftshader() -> None:
     """Fetch a Vulkan adapter in software for the tests of WebGPU, where Debian's package tools
     are and its package is; elsewhere say that these tests skip."""
@@ -219,11 +251,7 @@ def fetch_swiftshader() -> None:
     say("fetching SwiftShader", file=sys.stdout)
     with tempfile.TemporaryDirectory(prefix="npumark-") as name:
         place = Path(name)
-        fetch = ["apt-get", "-qq", "-o", "APT::Sandbox::User=root", "download", VULKAN_PACKAGE]
-        if subprocess.call(fetch, cwd=place, stderr=subprocess.DEVNULL) != 0:
-            # A fresh machine has no lists of packages; only its administrator can make them.
-            subprocess.call(["apt-get", "-qq", "update"], stderr=subprocess.DEVNULL)
-            subprocess.call(fetch, cwd=place, stderr=subprocess.DEVNULL)
+        apt_get(["-o", "APT::Sandbox::User=root", "download", VULKAN_PACKAGE], place)
         for package in place.glob("*.deb"):
             subprocess.call(["dpkg-deb", "-x", str(package), str(place / "x")])
         files = [place / "x/usr/lib/chromium" / name for name in VULKAN_FILES]
