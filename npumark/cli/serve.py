@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -57,8 +58,8 @@ def serve(
         typer.Option(
             "--origin",
             metavar="NAME",
-            help="What the server is called in submissions and in its log. Without it, host and "
-            "path of the URL. Never change it once there are results.",
+            help="What the server is called in submissions and in its log, for good. Without it, "
+            "what its log is called; at the first start, host and path of the URL.",
         ),
     ] = None,
     workers: Annotated[
@@ -125,7 +126,7 @@ def serve(
     from npumark.server.process import listen
     from npumark.server.process import serve as run
     from npumark.server.settings import Settings, config_of
-    from npumark.server.store import Store
+    from npumark.server.store import Store, origin_in
 
     with listen(host, port) as bound:
         listens = _address(*bound.getsockname()[:2])
@@ -141,6 +142,9 @@ def serve(
             body_s=body_seconds,
         )
         config = config_of(settings)
+        if origin is None and (known := origin_in(config.database_url)) is not None:
+            # Its log was named at the first start; a log keeps its name wherever it is served.
+            settings, config = replace(settings, origin=known), replace(config, origin=known)
         store = Store(config)
         try:
             store.open()

@@ -46,10 +46,9 @@ NS = 1_000_000_000
 
 _HOLDS_MORE = (dict, list)
 
-MAX_DRAWS = 1 << 22
-"""So many timed calls of a record are drawn again for their checks (seconds of work); a
-stranger's record may claim any number. Attempts beyond that keep the checks they state."""
-
+MAX_DRAWS = 1 << 21
+"""So many timed calls of a record are drawn again for their checks (about half a second of work);
+a stranger's record may claim any number. Attempts beyond that keep the checks they state."""
 
 MAX_SECONDS = 86_400.0
 """Of a timed loop, and between two attempts: what is far more fits no clock of nanoseconds."""
@@ -155,11 +154,13 @@ def _step(path: str, key: str | int) -> str:
 
 
 def _named_once(path: str, names: Sequence[Any]) -> list[Difference]:
-    return [
-        Difference(f"{path}[{i}]", name, None, "listed twice")
-        for i, name in enumerate(names)
-        if name in names[:i]
-    ]
+    seen: set[Any] = set()
+    found = []
+    for i, name in enumerate(names):
+        if name in seen:
+            found.append(Difference(f"{path}[{i}]", name, None, "listed twice"))
+        seen.add(name)
+    return found
 
 
 def _unknown(path: str, name: str) -> Difference:

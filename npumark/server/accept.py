@@ -59,10 +59,15 @@ class Prepared:
     figures: list[dict[str, Any]]
 
 
-def prepare(new: NewResult) -> Prepared:
-    """Do what takes time. Raises Refused (record_form) for a run id that is no name."""
-    if not _RUN_ID.fullmatch(new.payload.run_id):
+def check_run_id(run_id: str) -> None:
+    """Raises Refused (record_form) where it is no name, which the database could not even be
+    asked for: PostgreSQL takes no text with a NUL."""
+    if not _RUN_ID.fullmatch(run_id):
         raise refuse("record_form", "the run id is empty, too long or no plain text")
+
+
+def prepare(new: NewResult) -> Prepared:
+    """Do what takes time."""
     result_id = result_id_of(new.envelope.payload_sha256)
     return Prepared(
         new=new,

@@ -193,6 +193,15 @@ def _check_counts(connection: Connection, found: Audit) -> None:
     query = select(figures.c.result_id).distinct().join(results)
     for name in connection.scalars(query.where(~(shown[0] & shown[1]))):
         found.fault(f"result {name} is not shown, and its figures are on the board")
+    ranked = (
+        select(results.c.id)
+        .distinct()
+        .join(figures, figures.c.result_id == results.c.id)
+        .join(facets, facets.c.id == figures.c.facet_id)
+        .where(facets.c.ranked != results.c.ranked)
+    )
+    for name in connection.scalars(ranked):
+        found.fault(f"result {name} is ranked by the board or by its verdict, and not by both")
     of_facet = select(func.count()).where(figures.c.facet_id == facets.c.id).scalar_subquery()
     for row in connection.execute(
         select(facets.c.id, facets.c.figures, of_facet.label("held")).where(

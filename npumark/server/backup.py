@@ -49,7 +49,8 @@ def _copy(source: str, target: Path) -> None:
     copy = sqlite3.connect(target)
     try:
         copy.execute("PRAGMA synchronous = FULL")
-        live.backup(copy, pages=4096)
+        # In one step: between steps every write of the server would begin it anew.
+        live.backup(copy)
         # One file, that needs no neighbours to be whole.
         copy.execute("PRAGMA journal_mode = DELETE")
         found = copy.execute("PRAGMA quick_check").fetchone()[0]

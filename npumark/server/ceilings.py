@@ -21,6 +21,9 @@ from npumark.record.model import Payload, Processor
 
 CHIPS: Final = DATA / "chips.json"
 
+_LONGEST: Final = 200
+"""Letters of a processor's name that are looked at: patterns on a longer one could take long."""
+
 _MARKS = re.compile(r"\((?:r|tm|c)\)|®|™")
 _REMARK = re.compile(r" \([^()]*\)$")
 _X86 = frozenset({"x86_64", "amd64", "x64", "i386", "i686", "x86"})
@@ -120,7 +123,7 @@ def load_chips(path: Path = CHIPS) -> Chips:
 def folded(name: str) -> str:
     """Return a processor's name as the table's patterns expect it: lower case, no trade marks, no
     remark at its end (Mesa adds its driver and the chip's code name)."""
-    return _REMARK.sub("", " ".join(_MARKS.sub(" ", name.lower()).split()))
+    return _REMARK.sub("", " ".join(_MARKS.sub(" ", name[:_LONGEST].lower()).split()))
 
 
 def ceiling(

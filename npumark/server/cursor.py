@@ -57,8 +57,13 @@ def _sound(value: float, figure: int, position: int) -> bool:
     """Whether the database can hold these numbers; true and false are no numbers here."""
     if any(isinstance(v, bool) for v in (value, figure, position)):
         return False
-    finite = abs(value) <= _MOST if isinstance(value, int) else math.isfinite(value)
-    return finite and 0 < figure <= _MOST and 0 < position <= _MOST
+    # An instant is a whole number to the database, which a greater float is none of.
+    return (
+        math.isfinite(value)
+        and abs(value) <= _MOST
+        and 0 < figure <= _MOST
+        and 0 < position <= _MOST
+    )
 
 
 def _no_cursor() -> Refused:

@@ -39,9 +39,9 @@ class Device:
 
     @property
     def own_slug(self) -> str:
-        """A slug that no other device has."""
+        """A slug that no other device has: no ``slug`` has two hyphens together."""
         named = hashlib.sha256(f"{self.role}\n{self.name}".encode()).hexdigest()[:10]
-        return f"{self.slug}-{named}"
+        return f"{self.slug}--{named}"
 
 
 def device_of(processor: Processor) -> Device:

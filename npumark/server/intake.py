@@ -18,7 +18,7 @@ from npumark.record.envelope import Envelope
 from npumark.record.model import Payload, Record
 from npumark.record.signatures import Signatures
 from npumark.record.signing import build_holds, check_install
-from npumark.server.accept import NewResult
+from npumark.server.accept import NewResult, check_run_id
 from npumark.server.answers import instant, misfit
 from npumark.server.config import ServerConfig
 from npumark.server.document import read
@@ -61,6 +61,9 @@ def verify(
     record_raw, payload_raw = _cut(body, stated_envelope, stated_record)
     digest = hashlib.sha256(payload_raw).hexdigest()
     _check_integrity(digest, record, signatures, envelope)
+    if envelope.machine_id.encode() in record_raw:
+        raise refuse("private_data", "the record holds the machine's id, which is not public")
+    check_run_id(payload.run_id)
     trust = _trust(digest, signatures, config)
     if (receipt := _accepted_before(digest, payload, key, store)) is not None:
         return receipt

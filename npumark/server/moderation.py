@@ -35,7 +35,8 @@ class Moderation:
             results.hide(connection, [result_id], why, int(self._now()))
 
     def unhide(self, result_id: str) -> None:
-        """Show a hidden result again."""
+        """Show a hidden result again. Raises IntegrityError, too, where this version does not read
+        its record."""
         with writing(self._engine) as connection:
             self._existing(connection, result_id)
             results.unhide(connection, result_id)
@@ -60,7 +61,7 @@ class Moderation:
     ) -> int:
         """Hide what a key or a machine submitted, some at a time; return how many were shown."""
         of = table.c.key_id == key_id if key_id is not None else table.c.machine == machine
-        shown = select(table.c.id).where(of, table.c.hidden_at.is_(None)).limit(_BATCH)
+        shown = select(table.c.id).where(of, *_SHOWN).limit(_BATCH)
         hidden = 0
         while True:
             with writing(self._engine) as connection:
@@ -70,12 +71,6 @@ class Moderation:
             hidden += len(ids)
             if len(ids) < _BATCH:
                 return hidden
-
-    def stats(self) -> dict[str, int]:
-        """Return how many there are of what."""
-        with reading(self._engine) as connection:
-            found = {name: connection.scalar(query) for name, query in _COUNTS.items()}
-        return {name: int(count or 0) for name, count in found.items()}
 
     def _existing(self, connection: Connection, result_id: str) -> Any:
         row = results.find(connection, result_id)
@@ -100,6 +95,13 @@ class Moderation:
             of = machines.c.machine == machine
             connection.execute(update(machines).where(of).values(values))
             return machine
+
+
+def stats(engine: Engine) -> dict[str, int]:
+    """Return how many there are of what."""
+    with reading(engine) as connection:
+        found = {name: connection.scalar(query) for name, query in _COUNTS.items()}
+    return {name: int(count or 0) for name, count in found.items()}
 
 
 def _of_results(*where: Any) -> Select[Any]:

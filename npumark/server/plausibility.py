@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Final
 
 from npumark.record.model import Payload
@@ -30,6 +30,15 @@ __all__ = ["Rules", "Verdict", "judge", "load_rules"]
 
 CEILING_FACTOR: Final = 1.25
 """A peak below this multiple of its chip family's ceiling is plausible (methodology §8)."""
+
+FIRST: Final = datetime(2025, 1, 1, tzinfo=UTC)
+"""No run is older than the program that makes it."""
+
+MOST: Final = {"processors": 64, "engines": 512, "entries": 16_384, "prepared": 16_384}
+MOST_ATTEMPTS: Final = 256
+MOST_RESUMED: Final = 1_024
+"""More than any run has, which bounds what judging one can cost: of a payload's parts, of an
+entry's attempts and of a run's resumptions."""
 
 _SHOWN: Final = 10
 """Differences that a refusal lists."""
@@ -61,13 +70,34 @@ class Verdict:
 def judge(payload: Payload, *, rules: Rules, now: datetime) -> Verdict:
     """Return the verdict on a payload at the instant ``now``."""
     case = Case(payload, rules, now)
-    refusals = [*_series(case)]
+    refusals = [*_possible_size(case)] or [*_series(case)]
     if not refusals:
         refusals = [fault for rule in _RULES for fault in rule(case)]
     reasons = [r for r in payload.not_comparable_because if r not in RANKABLE_WITH]
     if not refusals and _unknown_chips(case):
         reasons.append("ceiling_unknown")
     return Verdict(refusals, reasons)
+
+
+def _possible_size(case: Case) -> Iterator[Fault]:
+    payload, box = case.payload, case.payload.box
+    roles = box.roles if box else []
+    attempts = [len(e.attempts) for e in payload.entries] + [len(r.attempts) for r in roles]
+    sizes = [(name, len(getattr(payload, name)), most) for name, most in MOST.items()]
+    sizes += [
+        ("resumed", len(payload.resumed), MOST_RESUMED),
+        ("attempts", max(attempts, default=0), MOST_ATTEMPTS),
+        ("roles", len(roles), MOST["processors"]),
+        ("cards", max((len(role.cards) for role in roles), default=0), MOST["processors"]),
+    ]
+    for name, held, most in sizes:
+        if held > most:
+            what = "an entry has" if name == "attempts" else "it has"
+            yield Fault(
+                "too_large",
+                f"{what} {held} {name}, and no run has more than {most}",
+                {"part": name, "count": held, "most": most},
+            )
 
 
 def _series(case: Case) -> Iterator[Fault]:
@@ -106,8 +136,16 @@ def _series(case: Case) -> Iterator[Fault]:
         )
 
 
-def _not_of_the_future(case: Case) -> Iterator[Fault]:
+def _of_its_time(case: Case) -> Iterator[Fault]:
     skew = case.rules.skew
+    created = _instant(case.payload.created)
+    if created is not None and created < FIRST:
+        yield Fault(
+            "inconsistent",
+            f"it was created at {created.isoformat()}, before there was a program to make it; the "
+            "clock was wrong",
+            {"created": created.isoformat(), "first": FIRST.isoformat()},
+        )
     for name in ("created", "finished"):
         at = _instant(getattr(case.payload, name))
         if at is not None and at > case.now + skew:
@@ -253,7 +291,7 @@ Rule = Callable[[Case], Iterator[Fault]]
 
 _RULES: Final[Sequence[Rule]] = (
     _nothing_private,
-    _not_of_the_future,
+    _of_its_time,
     _publishable,
     stopped_rightly,
     _whole_plan,

@@ -7,8 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from pydantic import ValidationError
 from sqlalchemy import Connection, Row, bindparam, delete, or_, select, update
 
+from npumark.errors import IntegrityError
 from npumark.record.canonical import strict_loads
 from npumark.record.model import Payload
 from npumark.server import log, showing
@@ -60,8 +62,14 @@ def record_bytes(connection: Connection, result_id: str) -> bytes | None:
 
 
 def payload_in(record: bytes) -> Payload:
-    """Return the payload of a stored record."""
-    return Payload.model_validate(strict_loads(record)["payload"])
+    """Return the payload of a stored record. Raises IntegrityError where this version does not
+    read records of its form."""
+    try:
+        return Payload.model_validate(strict_loads(record)["payload"])
+    except (ValidationError, IntegrityError, KeyError) as fault:
+        raise IntegrityError(
+            "this version does not read records of its form", "The npumark that accepted it does."
+        ) from fault
 
 
 def withdraw(connection: Connection, result_id: str, machine: str, now: int) -> int:
@@ -80,7 +88,7 @@ def withdraw(connection: Connection, result_id: str, machine: str, now: int) -> 
         return int(row.withdrawn_at)
     showing.unshow(connection, [result_id])
     connection.execute(delete(bodies).where(bodies.c.result_id == result_id))
-    _set(connection, result_id, withdrawn_at=now)
+    _set(connection, result_id, withdrawn_at=now, label=None, tops=None, faults=[])
     return now
 
 
@@ -93,7 +101,8 @@ def hide(connection: Connection, result_ids: Sequence[str], why: str, now: int) 
 
 
 def unhide(connection: Connection, result_id: str) -> None:
-    """Show a hidden result again; one that is shown stays so."""
+    """Show a hidden result again; one that is shown stays so. Raises IntegrityError, and it stays
+    hidden, where this version does not read its record."""
     log.head(connection, lock=True)
     row = find(connection, result_id)
     if row is not None and row.hidden_at is not None:

@@ -18,13 +18,13 @@ from functools import partial
 from multiprocessing import get_context
 from typing import Any, Final
 
-from pydantic import ValidationError
 from sqlalchemy import Engine, Row, func, select, update
 
 from npumark.errors import IntegrityError
 from npumark.record.model import Payload
 from npumark.server import log, results, showing
 from npumark.server.database import reading, writing
+from npumark.server.figures import figures_of
 from npumark.server.plausibility import Verdict, judge, load_rules
 from npumark.server.refusal import Fault
 from npumark.server.tables import bodies
@@ -65,12 +65,12 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """``verdict`` null: the record cannot be judged, and ``why`` says so. ``payload`` null: it is
-    of a form that this version does not read."""
+    """``verdict`` null: the record cannot be judged, and ``why`` says so. ``figures`` are rows of
+    ``figures_of``; null: the record is of a form that this version does not read."""
 
     result_id: str
     verdict: Verdict | None
-    payload: Payload | None
+    figures: list[dict[str, Any]] | None
     why: str | None = None
 
 
@@ -119,9 +119,9 @@ def outcome_of(stored: Stored, now: datetime, judge_it: Judge) -> Outcome:
             why = "its stored bytes are not those that were accepted"
             return Outcome(stored.result_id, None, None, why)
         payload = results.payload_in(raw)
-        return Outcome(stored.result_id, judge_it(payload, now), payload)
-    except (ValidationError, IntegrityError, KeyError):
-        fault = Fault("record_form", "this version does not read records of its form")
+        return Outcome(stored.result_id, judge_it(payload, now), figures_of(payload))
+    except IntegrityError as unread:
+        fault = Fault("record_form", unread.message)
         return Outcome(stored.result_id, Verdict([fault], []), None)
     except Exception as fault:  # noqa: BLE001 - one record must not end the command
         return Outcome(stored.result_id, None, None, f"{type(fault).__name__}: {fault}"[:300])
@@ -181,9 +181,15 @@ def _write(
             values |= {"rules_sha256": rules_sha256, "verified_at": now}
             update_it = update(table).where(table.c.id == row.id).values(values)
             connection.execute(update_it)
-            shown = row.hidden_at is None and outcome.payload is not None
-            if shown and (anew or values["ranked"] != row.ranked):
-                _show_anew(connection, row, outcome.payload, ranked=values["ranked"])
+            moved = anew or values["ranked"] != row.ranked
+            if moved and row.hidden_at is None and outcome.figures is not None:
+                of = {
+                    "result_id": row.id,
+                    "received_at": row.received_at,
+                    "ranked": values["ranked"],
+                }
+                showing.unshow(connection, [row.id])
+                showing.show(connection, [{**figure, **of} for figure in outcome.figures])
             checked += 1
             changed += differs
     summary.checked += checked
@@ -205,13 +211,6 @@ def _standing(row: Row[Any], verdict: Verdict) -> dict[str, Any]:
     reasons = [*verdict.not_ranked_because, *[IMPLAUSIBLE] * bool(faults)]
     reasons += ["development_build"] * (row.trust == "development")
     return {"ranked": not reasons, "not_ranked_because": reasons, "faults": faults}
-
-
-def _show_anew(connection: Any, row: Row[Any], payload: Payload | None, *, ranked: bool) -> None:
-    if payload is not None:
-        showing.unshow(connection, [row.id])
-        of = {"result_id": row.id, "received_at": row.received_at, "ranked": ranked}
-        showing.show(connection, showing.rows_of(payload, **of))
 
 
 _Judged = Callable[[Sequence[Stored], datetime], Iterable[Outcome]]

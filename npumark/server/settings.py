@@ -19,7 +19,7 @@ from npumark.server.config import Limits, ServerConfig
 from npumark.server.database import sqlite_url
 from npumark.transparency.note import parse_verifier_key
 
-VARIABLE: Final = "NPUMARK_SERVER"
+VARIABLE: Final = "NPUMARK_SERVE_SETTINGS"
 """Where worker processes find the settings, as JSON."""
 
 _SECRET: Final = re.compile(r"[0-9a-f]{64}")

@@ -14,8 +14,9 @@ from typing import Any
 
 from sqlalchemy import Engine, Row, text
 
-from npumark.errors import SetupError
+from npumark.errors import IntegrityError, SetupError
 from npumark.record.envelope import Registration, Withdrawal
+from npumark.record.model import Payload
 from npumark.server import accept, keys, log, migrations, results
 from npumark.server.accept import NewResult, Prepared
 from npumark.server.committer import Committer
@@ -23,7 +24,7 @@ from npumark.server.config import ServerConfig
 from npumark.server.database import check_reachable, make_engine, reading, shown, writing
 from npumark.server.keys import KeyRow, Registered, machine_digest
 from npumark.server.moderation import Moderation
-from npumark.server.refusal import Refused
+from npumark.server.refusal import Refused, refuse
 
 __all__ = ["KeyRow", "NewResult", "Registered", "Store", "machine_digest", "open_existing"]
 
@@ -54,6 +55,21 @@ def open_existing(url: str) -> Engine:
             "Use the npumark that the server runs with; its start brings the schema up to date.",
         )
     return engine
+
+
+def origin_in(url: str) -> str | None:
+    """Return what the log in a database is called; null where none was begun yet.
+
+    Raises SetupError where the database cannot be used.
+    """
+    engine = make_engine(url)
+    try:
+        check_reachable(engine)
+        with reading(engine) as connection:
+            begun = migrations.revision(connection) is not None
+            return log.origin_of(log.head(connection)) if begun else None
+    finally:
+        engine.dispose()
 
 
 class Store:
@@ -131,6 +147,16 @@ class Store:
         """Return a record as it was accepted, to the byte; null: unknown or withdrawn."""
         with reading(self.engine) as connection:
             return results.record_bytes(connection, result_id)
+
+    def payload(self, result_id: str) -> Payload:
+        """Return what a stored record says. Raises Refused (withdrawn, record_form)."""
+        raw = self.record_bytes(result_id)
+        if raw is None:
+            raise refuse("withdrawn", "its owner withdrew it")
+        try:
+            return results.payload_in(raw)
+        except IntegrityError as fault:
+            raise refuse("record_form", fault.message) from fault
 
     def result(self, result_id: str) -> Row[Any] | None:
         """Return a result's row, hidden and withdrawn ones too; null: there is none."""

@@ -35,8 +35,14 @@ def folder(tmp_path: Path, sqlite_template: Path) -> Path:
     made = tmp_path / "server"
     made.mkdir()
     shutil.copy(sqlite_template, made / "server.sqlite")
-    (made / "server.key").write_text(SERVER_KEY.seed.hex() + "\n")
+    put_key(made, SERVER_KEY)
     return made
+
+
+def put_key(folder: Path, key: InstallKey) -> None:
+    file = folder / "server.key"
+    file.write_text(key.seed.hex() + "\n")
+    file.chmod(0o600)
 
 
 @pytest.fixture
@@ -97,7 +103,8 @@ def test_what_is_not_there_is_a_usage_error(
 
 
 def test_banning_a_key_and_what_it_sent(served: Store, admin: Run) -> None:
-    stored.submit(served, 1, 2)
+    *_, withdrawn = stored.submit(served, 1, 2, 3)
+    served.withdraw(stored.withdrawal(withdrawn))
     key = forge.INSTALL.key_id
     assert admin("ban-key", key, "--why", "stolen")[1]["results_hidden"] == 0
     assert admin("stats")[1]["keys_banned"] == 1
@@ -260,6 +267,7 @@ def test_the_check_computes_tiles_again(served: Store, admin: Run) -> None:
         ("UPDATE facets SET figures = figures + 1", "counts"),
         ("UPDATE processors SET runs = runs + 1", "runs and has"),
         ("UPDATE results SET hidden_at = 1 WHERE leaf_index = 1", "figures are on the board"),
+        ("UPDATE results SET ranked = 0 WHERE leaf_index = 1", "and not by both"),
     ],
 )
 def test_the_check_finds_what_was_damaged(
@@ -289,11 +297,10 @@ def test_a_receipt_of_another_history_is_found(served: Store, admin: Run) -> Non
 
 def test_a_new_key_is_adopted_on_purpose_only(served: Store, admin: Run, folder: Path) -> None:
     stored.submit(served, 1)
-    (folder / "server.key").write_text("05" * 32)
-    key_id = InstallKey(b"\x05" * 32).key_id
+    put_key(folder, other := InstallKey(b"\x05" * 32))
     assert "not signed with the server's key" in admin("check")[1]["faults"][0]
-    assert admin("adopt-key") == (0, {"key_id": key_id, "new": True})
-    assert admin("adopt-key") == (0, {"key_id": key_id, "new": False})
+    assert admin("adopt-key") == (0, {"key_id": other.key_id, "new": True})
+    assert admin("adopt-key") == (0, {"key_id": other.key_id, "new": False})
     assert admin("check")[1]["faults"] == []
 
 

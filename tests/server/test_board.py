@@ -292,6 +292,7 @@ def test_a_cursor_comes_back_as_it_went() -> None:
         Cursor("newest", 1, 7, 3, backwards=False).write(),
         Cursor("tops", float("inf"), 7, 3, backwards=False).write(),
         Cursor("tops", float("nan"), 7, 3, backwards=False).write(),
+        Cursor("tops", 1e300, 7, 3, backwards=False).write(),
         Cursor("tops", 1.0, -7, 3, backwards=False).write(),
         Cursor("tops", 1.0, 2**63, 3, backwards=False).write(),
         Cursor("tops", True, 7, 3, backwards=False).write(),

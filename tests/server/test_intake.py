@@ -243,6 +243,25 @@ def test_a_record_of_another_form(desk: Desk) -> None:
     assert refused.fault.details["field"] == "record.payload.surplus"
 
 
+def test_a_record_that_holds_the_machines_id(desk: Desk) -> None:
+    record = small()
+    record["payload"]["machine"]["board_product"] = f"board {forge.MACHINE_ID}"
+    resealed = forge.forge_record(record["payload"])
+    refused = desk.refused(body_of(resealed))
+    assert refused.fault.code == "private_data"
+    assert forge.MACHINE_ID not in str(refused.fault)
+
+
+@pytest.mark.parametrize("run_id", ["", "a\nb", "\0", "x" * 129, "é"])
+def test_a_run_id_that_is_no_name_is_not_even_asked_for(
+    desk: Desk, run_id: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(desk.store, "earlier", pytest.fail)
+    record = small()
+    record["payload"]["run_id"] = run_id
+    assert desk.code_of(body_of(forge.forge_record(record["payload"]))) == "record_form"
+
+
 def test_a_record_without_signatures(desk: Desk) -> None:
     assert desk.code_of(body_of({**small(), "signatures": None})) == "bad_signature"
 

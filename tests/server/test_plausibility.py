@@ -12,7 +12,14 @@ import pytest
 from npumark.record.model import Payload
 from npumark.score.comparability import NOT_RANKED
 from npumark.server.plan import missing_entries
-from npumark.server.plausibility import Rules, Verdict, judge, load_rules
+from npumark.server.plausibility import (
+    MOST,
+    MOST_ATTEMPTS,
+    Rules,
+    Verdict,
+    judge,
+    load_rules,
+)
 from npumark.server.refusal import CODES
 from tests import forge
 
@@ -114,6 +121,34 @@ def test_a_date_within_the_skew_is_accepted() -> None:
     payload = forge.forge_payload(small=True, created=soon)
     document = forge.edited(payload, ("finished",), soon)
     assert codes(verdict(document)) == []
+
+
+@pytest.mark.parametrize("created", ["2024-12-31T23:59:59Z", "1970-01-01T00:00:00Z"])
+def test_a_date_before_there_was_a_program_is_refused(created: str) -> None:
+    fault = verdict(forge.forge_payload(small=True, created=created)).refusals[0]
+    assert (fault.code, fault.details["first"][:10]) == ("inconsistent", "2025-01-01")
+
+
+def test_the_first_day_is_accepted() -> None:
+    payload = forge.forge_payload(small=True, created="2025-01-01T00:00:00Z")
+    assert codes(verdict(payload)) == []
+
+
+@pytest.mark.parametrize("part", sorted(MOST))
+def test_a_payload_that_would_take_long_to_judge_is_refused_at_once(part: str) -> None:
+    payload = forge.forge_payload(small=True)
+    (one,) = (getattr(payload, part) or [None])[:1]
+    many = payload.model_copy(update={part: [one] * (MOST[part] + 1)})
+    (fault,) = verdict(many).refusals
+    assert (fault.code, fault.details["part"]) == ("too_large", part)
+
+
+def test_more_attempts_than_an_entry_has_are_refused_at_once() -> None:
+    payload = forge.forge_payload(small=True)
+    first = payload.entries[0]
+    longer = first.model_copy(update={"attempts": first.attempts * (MOST_ATTEMPTS + 1)})
+    (fault,) = verdict(payload.model_copy(update={"entries": [longer]})).refusals
+    assert (fault.code, fault.details["part"]) == ("too_large", "attempts")
 
 
 def test_results_that_may_not_be_published_are_refused() -> None:

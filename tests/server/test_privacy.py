@@ -167,3 +167,12 @@ def talkative() -> Payload:
         for attempt, text in zip(entry["attempts"], SECRETS.values(), strict=False):
             attempt["observed"]["details"]["said"] = text
     return Payload.model_validate(told, strict=True)
+
+
+def test_a_text_of_letters_without_end_is_searched_in_one_pass() -> None:
+    """A search that began anew at each letter would take hours for this."""
+    changed = document()
+    changed["machine"]["board_product"] = "a" * 3_000_000
+    assert found(changed) == []
+    changed["machine"]["board_product"] += "@example.org"
+    assert found(changed) == [("machine.board_product", "an e-mail address")]

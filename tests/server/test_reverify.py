@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import zlib
 from collections.abc import Callable, Mapping
 from datetime import datetime
@@ -216,3 +217,20 @@ def test_the_real_judge_in_processes_of_its_own(sqlite_store: Store, clock: Cloc
         reasons = list(connection.scalars(query))
     assert reasons[:3] == [["quick", "selection"]] * 3
     assert "implausible" in reasons[3]
+
+
+def test_a_record_of_a_form_that_is_read_no_more_keeps_its_standing(
+    store: Store, clock: Clock
+) -> None:
+    one, two = stored.submit(store, 1, 2)
+    older = b'{"payload":{"form":"older"}}'
+    digest = hashlib.sha256(older).hexdigest()
+    with writing(store.engine) as connection:
+        of = bodies.c.result_id == one
+        connection.execute(update(bodies).where(of).values(record=zlib.compress(older)))
+        of = results.c.id == one
+        connection.execute(update(results).where(of).values(record_sha256=digest))
+    assert run(store, clock, always(TOO_HIGH)) == Summary(checked=2, changed=2)
+    row = row_of(store, one)
+    assert (row.ranked, [fault["code"] for fault in row.faults]) == (True, ["other_rules"])
+    assert board(store) == {one: True, two: False}

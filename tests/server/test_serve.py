@@ -16,6 +16,7 @@ from npumark.errors import IntegrityError, NpumarkError, SetupError, UsageError
 from npumark.record.signing import BuildKey
 from npumark.server.process import listen
 from npumark.server.settings import Settings, config_of, origin_of, server_key
+from npumark.server.store import origin_in
 from tests.server.live import live
 
 URL = "https://results.example.org"
@@ -182,7 +183,21 @@ def test_a_restarted_server_goes_on_with_its_log(tmp_path: Path) -> None:
         server.register()
         assert server.ask("POST", "/api/v1/results", server.submission("before")).status == 201
         origin, sender = server.told["origin"], server.sender
-    with live(tmp_path, "--allow-development", "--origin", origin) as server:
+    # On another port: without --origin, a log that is there keeps its name.
+    with live(tmp_path, "--allow-development") as server:
+        assert server.told["origin"] == origin != server.told["listens"].removeprefix("http://")
         server.sender = sender
         receipt = server.ask("POST", "/api/v1/results", server.submission("after"))
         assert json.loads(receipt.body)["log"]["index"] == 1
+
+
+def test_a_log_is_not_renamed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    place = str(tmp_path / "server")
+    with live(tmp_path, "--data", place, "--origin", "one.example"):
+        pass
+    assert main(["serve", "--port", "0", "--data", place, "--origin", "two.example"]) == 2
+    assert "--origin one.example" in capsys.readouterr().err
+
+
+def test_a_database_without_a_log_names_nothing(tmp_path: Path) -> None:
+    assert origin_in(f"sqlite:///{tmp_path / 'new.sqlite'}") is None

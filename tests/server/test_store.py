@@ -5,22 +5,25 @@ from __future__ import annotations
 import base64
 import json
 import multiprocessing
+import zlib
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from sqlalchemy import select, text
+from sqlalchemy import select, text, update
 
+from npumark.errors import IntegrityError
 from npumark.record.canonical import canonical_bytes
 from npumark.record.envelope import Receipt, leaf_entry, result_id_of
 from npumark.record.signing import InstallKey
 from npumark.server import log
 from npumark.server.audit import audit
 from npumark.server.database import reading, writing
+from npumark.server.figures import Device
 from npumark.server.keys import machine_digest
 from npumark.server.refusal import Refused
 from npumark.server.store import NewResult, Store
-from npumark.server.tables import facets, figures, log_leaves, processors, results
+from npumark.server.tables import bodies, facets, figures, log_leaves, processors, results
 from npumark.transparency.merkle import leaf_hash, node_hash
 from npumark.transparency.receipt import check_receipt
 from tests import forge
@@ -132,13 +135,6 @@ def test_a_run_is_accepted_once(store: Store) -> None:
     assert earlier is not None
     assert earlier.payload_sha256 == stored.new_result(0).envelope.payload_sha256
     assert store.earlier("0" * 64, "run-1") is None
-
-
-@pytest.mark.parametrize("run_id", ["", "a\nb", "\0", "x" * 129, "é"])
-def test_a_run_id_that_is_no_name_is_refused(sqlite_store: Store, run_id: str) -> None:
-    sqlite_store.register_key(stored.registration())
-    payload = stored.small().model_copy(update={"run_id": run_id})
-    assert refused_by(sqlite_store, stored.new_result(payload=payload)) == "record_form"
 
 
 def test_a_key_has_to_be_usable_when_it_is_stored(store: Store) -> None:
@@ -323,7 +319,7 @@ def test_withdrawing_deletes_the_content_and_keeps_the_leaf(store: Store, clock:
     assert store.record_bytes(one) is None
     row = store.result(one)
     assert row is not None
-    assert row.withdrawn_at == NOW + 5
+    assert (row.withdrawn_at, row.label, row.tops) == (NOW + 5, None, None)
     with reading(store.engine) as connection:
         assert set(connection.scalars(select(figures.c.result_id))) == {other}
         assert connection.scalar(select(processors.c.runs)) == 1
@@ -377,3 +373,32 @@ def test_what_was_withdrawn_does_not_come_back(store: Store) -> None:
     with reading(store.engine) as connection:
         assert connection.execute(select(figures.c.id)).all() == []
     assert_whole(store, 1)
+
+
+def test_a_record_of_a_form_that_is_read_no_more_stays_hidden(store: Store) -> None:
+    one, other = stored.submit(store, 1, 2)
+    store.moderation.hide(one, "a doubt")
+    with writing(store.engine) as connection:
+        older = zlib.compress(b'{"payload":{"form":"older"}}')
+        connection.execute(update(bodies).where(bodies.c.result_id == one).values(record=older))
+    with pytest.raises(IntegrityError, match="does not read"):
+        store.moderation.unhide(one)
+    row = store.result(one)
+    assert row is not None
+    assert row.hidden_at is not None
+    with pytest.raises(Refused) as caught:
+        store.payload(one)
+    assert caught.value.fault.code == "record_form"
+    assert store.payload(other).run_id == "run-2"
+
+
+def test_nobody_can_take_the_page_of_a_processor_to_come(store: Store) -> None:
+    store.register_key(stored.registration())
+    honest = Device("CPU", "Foo")
+    for n, name in enumerate(("foo", f"foo {honest.own_slug.rpartition('-')[2]}", honest.name)):
+        payload = stored.new_result(n).payload
+        renamed = [payload.processors[0].model_copy(update={"name": name})]
+        store.accept(stored.new_result(payload=payload.model_copy(update={"processors": renamed})))
+    with reading(store.engine) as connection:
+        slugs = list(connection.scalars(select(processors.c.slug).order_by(processors.c.id)))
+    assert (slugs[0], slugs[2]) == (honest.slug, honest.own_slug)

@@ -26,6 +26,7 @@ from npumark.server.app import create_app
 from npumark.server.charts import Dot, bar, bins, dots, histogram
 from npumark.server.comparison import compare
 from npumark.server.database import writing
+from npumark.server.reverify import OTHER_RULES
 from npumark.server.store import Store
 from npumark.server.tables import results
 from npumark.server.web.page_cache import PageCache
@@ -290,7 +291,7 @@ def test_the_board_answers_in_json_and_in_csv_alike(site: Site) -> None:
 
 
 def test_nothing_in_csv_is_a_formula(site: Site) -> None:
-    for text in ("=1+1", "+1", "-1", "@SUM(A1)", " =1", "\t=1", "\n=1"):
+    for text in ("=1+1", "+1", "-1", "@SUM(A1)", " =1", "\t=1", "\n=1", "＝1"):
         assert _cell(text).startswith("'"), text
     assert (_cell("a\nb"), _cell(-1.5), _cell(True), _cell(None)) == ("a b", -1.5, "true", None)
     rows = site.client.get("/api/v1/results.csv?all=1&suite=" + suite_of(site)).text
@@ -435,3 +436,14 @@ def test_the_templates_and_styles_ship_with_the_package() -> None:
 
 def test_the_nasty_name_is_what_it_should_be() -> None:
     assert all(c in NASTY for c in "<>'\";&{}🚀\u202e")
+
+
+def test_a_verdict_that_stands_by_older_rules_is_told_as_such(sqlite_store: Store) -> None:
+    shown = populated.populate(sqlite_store, others=0)
+    client = Client(create_app(sqlite_store.config, sqlite_store, now=forge.NOW.timestamp))
+    fault = {"code": OTHER_RULES, "message": "the policy is unknown here", "details": {}}
+    with writing(sqlite_store.engine) as c:
+        c.execute(update(results).where(results.c.id == shown.cpu).values(faults=[fault]))
+    text = client.get(f"/results/{shown.cpu}").text
+    assert "the verdict of then stands" in text
+    assert "would be refused" not in text

@@ -12,7 +12,6 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 from pydantic import BaseModel
 
 from npumark.record.envelope import ResultId
-from npumark.record.model import Record
 from npumark.server.answers import JSON, documented, instant
 from npumark.server.api.board_models import (
     ApartOut,
@@ -46,7 +45,7 @@ Limit = Annotated[int, Query(ge=1, le=MOST_LINES, description="Lines of a page, 
 Cursor = Annotated[str, Query(max_length=200, description="`next` or `previous` of a page.")]
 
 
-def _filters(
+def filters_of(
     role: Text = "",
     runtime: Text = "",
     format: Text = "",  # noqa: A002 - the filter's name in an address
@@ -64,7 +63,7 @@ def _filters(
     return Filters(role, runtime, format, os, score_version, suite, edition, q.strip(), all)
 
 
-Asked = Annotated[Filters, Depends(_filters)]
+Asked = Annotated[Filters, Depends(filters_of)]
 
 
 @router.get(
@@ -172,10 +171,7 @@ def comparison(
     rows = [shown(store.result(each)) for each in dict.fromkeys(id)]
     if len(rows) < 2:
         raise refuse("wrong_form", "a comparison takes two results or more")
-    raws = [store.record_bytes(row.id) for row in rows]
-    if None in raws:
-        raise refuse("withdrawn", "its owner withdrew it")
-    view = compare([Record.model_validate_json(raw).payload for raw in raws])
+    view = compare([store.payload(row.id) for row in rows])
     return _answer(
         request,
         ComparisonOut(
@@ -268,6 +264,10 @@ def _row(request: Request, line: Line) -> Iterable[Any]:
     return (told[name] if name in told else getattr(line, name) for name in _COLUMNS)
 
 
+# What begins a formula; some spreadsheets take the wide ones as well.
+_FORMULAS = tuple("=+-@＝＋－＠")
+
+
 def _cell(value: Any) -> Any:
     """Return a value for CSV: nothing in it is a formula, a line end or a control character."""
     if isinstance(value, bool):
@@ -275,7 +275,7 @@ def _cell(value: Any) -> Any:
     if not isinstance(value, str):
         return value
     text = " ".join(value.split())
-    return f"'{text}" if text.startswith(("=", "+", "-", "@")) else text
+    return f"'{text}" if text.startswith(_FORMULAS) else text
 
 
 def _series(series: Series | None) -> SeriesOut | None:

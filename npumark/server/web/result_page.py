@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,13 +13,13 @@ from sqlalchemy import select
 from npumark.pack.manifest import load_manifest
 from npumark.policy import load_policy
 from npumark.record.envelope import Receipt
-from npumark.record.model import Record
+from npumark.record.model import Payload
 from npumark.report.catalog import catalog_of
 from npumark.server.answers import instant
 from npumark.server.api.submissions import shown
 from npumark.server.database import reading
 from npumark.server.figures import Device
-from npumark.server.refusal import refuse
+from npumark.server.reverify import OTHER_RULES
 from npumark.server.store import Store
 from npumark.server.tables import figures, processors
 from npumark.server.web.pages import body_of, page_cache
@@ -35,12 +35,16 @@ class Result:
     row: Any
     store: Store
 
-    def record(self) -> Record:
-        """Return the stored record. Raises Refused where it was withdrawn meanwhile."""
-        raw = self.store.record_bytes(self.row.id)
-        if raw is None:
-            raise refuse("withdrawn", "its owner withdrew it")
-        return Record.model_validate_json(raw)
+    def payload(self) -> Payload:
+        """Return what it says. Raises Refused where it was withdrawn meanwhile, or this version
+        does not read it."""
+        return self.store.payload(self.row.id)
+
+    @property
+    def key(self) -> Hashable:
+        """All that decides what pages show of it."""
+        row = self.row
+        return (row.record_sha256, row.ranked, row.verified_at, row.rules_sha256)
 
 
 def result_of(store: Store, result_id: str) -> Result:
@@ -52,24 +56,23 @@ def result_of(store: Store, result_id: str) -> Result:
 def result_page(request: Request, result: Result) -> bytes:
     """Return the page of a result, made once for each standing that it has."""
     row = result.row
-    key = (row.record_sha256, row.ranked, row.verified_at, row.rules_sha256)
     cache = page_cache(request)
-    page = cache.get(key)
+    page = cache.get(result.key)
     if page is None:
-        record = result.record()
         receipt = Receipt.model_validate_json(row.receipt)
         page = body_of(
             request,
             "result.html",
             row=row,
-            view=result_view(record.payload, catalog_of(load_manifest())),
+            view=result_view(result.payload(), catalog_of(load_manifest())),
             links=_links(result),
+            other_rules=OTHER_RULES,
             slow_card=load_policy().box.slow_card,
             head=_head(receipt.log.checkpoint),
             received=instant(row.received_at),
             verified=instant(row.verified_at),
         )
-        cache.put(key, page)
+        cache.put(result.key, page)
     return page
 
 

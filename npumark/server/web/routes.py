@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
+from dataclasses import asdict
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
@@ -14,6 +15,7 @@ from npumark.pack.manifest import load_manifest
 from npumark.policy import load_policy
 from npumark.report.catalog import catalog_of
 from npumark.server.answers import misfit
+from npumark.server.api.board import Asked, Text
 from npumark.server.board import Filters, board
 from npumark.server.board_lines import Sort
 from npumark.server.comparison import MOST_COMPARED
@@ -31,7 +33,6 @@ from npumark.server.web.pages import (
 )
 from npumark.server.web.result_page import result_of, result_page
 
-Text = Annotated[str, Query(max_length=120)]
 _YEAR_S = 365 * 86_400
 _PROCESSOR_S = 60
 
@@ -59,35 +60,17 @@ router = APIRouter(include_in_schema=False, route_class=PageRoute)
 @router.get("/")
 def board_page(
     request: Request,
-    role: Text = "",
-    runtime: Text = "",
-    format: Text = "",  # noqa: A002 - the filter's name in an address
-    os: Text = "",
-    score_version: Text = "",
-    suite: Text = "",
-    edition: Text = "",
-    q: Text = "",
+    filters: Asked,
     sort: Sort = "tops",
-    all: Annotated[bool, Query()] = False,  # noqa: A002
     cursor: Annotated[str, Query(max_length=200)] = "",
 ) -> Response:
     """The board: a page of figures, filtered, searched and sorted."""
-    filters = Filters(role, runtime, format, os, score_version, suite, edition, q.strip(), all)
     state = request.app.state
     with reading(state.store.engine) as connection:
         found = board(connection, filters, sort, cursor, state.config.limits.page)
-    chosen = {
-        "role": role,
-        "runtime": runtime,
-        "format": format,
-        "os": os,
-        "score_version": score_version,
-        "suite": suite,
-        "edition": edition,
-        "q": filters.q,
-        "sort": "" if sort == "tops" else sort,
-        "all": "1" if all else "",
-    }
+    chosen = asdict(filters)
+    chosen["all"] = "1" if chosen.pop("everything") else ""
+    chosen["sort"] = "" if sort == "tops" else sort
     return render(request, "board.html", board=found, chosen=chosen, sort=sort, kept_s=10)
 
 
@@ -137,10 +120,16 @@ def compare(request: Request, id: Annotated[list[str], Query()] = []) -> Respons
         raise refuse("wrong_form", f"at most {MOST_COMPARED} results can be compared at once")
     store = request.app.state.store
     found = [result_of(store, each) for each in ids]
-    runs = [each.record().payload for each in found] if len(found) > 1 else []
-    view = compared(runs) if runs else None
     rows = [each.row for each in found]
-    return render(request, "compare.html", view=view, rows=rows, runs=runs)
+    if len(found) < 2:
+        return render(request, "compare.html", view=None, rows=rows)
+    cache, key = page_cache(request), ("compare", *(each.key for each in found))
+    page = cache.get(key)
+    if page is None:
+        view = compared([each.payload() for each in found])
+        page = body_of(request, "compare.html", view=view, rows=rows)
+        cache.put(key, page)
+    return respond(request, page)
 
 
 @router.get("/methodology")
