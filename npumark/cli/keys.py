@@ -11,7 +11,7 @@ from npumark.cli import output
 
 if TYPE_CHECKING:
     from npumark.machine.machine_id import MachineId
-    from npumark.record.key_info import KeyInfo
+    from npumark.record.key_info import FormerKey, KeyInfo
 
 app = typer.Typer(
     rich_markup_mode=None,
@@ -89,17 +89,20 @@ def rotate(
     lines = [f"new key {key.key_id}, kept in {info.place if info else 'an unknown place'}"]
     if info is not None and info.former:
         old = info.former[-1]
-        gone = "its private half is removed" if old.removed else _left(old.key_id)
+        gone = "its private half is removed" if old.removed else _left(old)
         lines.append(f"old key {old.key_id}: {gone}")
     output.put("".join(f"{line}\n" for line in lines))
 
 
-def _left(key_id: str) -> str:
-    from npumark.record.platform_keystore import SERVICE
+def _left(old: FormerKey) -> str:
+    from npumark.record.key_info import file_of
+    from npumark.record.platform_keystore import SERVICE, title
 
+    if old.where == "file":
+        return f"its private half could not be removed; delete {file_of(old.key_id)} by hand"
     return (
-        f"its private half could not be removed; delete the entry {key_id} of {SERVICE} by hand "
-        "where it was kept"
+        f"its private half could not be removed; delete the entry {old.key_id} of {SERVICE} by "
+        f"hand from {title()}"
     )
 
 

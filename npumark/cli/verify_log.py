@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from npumark.errors import IntegrityError, NetworkError
+from npumark.errors import NpumarkError
 
 if TYPE_CHECKING:
     from npumark.record.model import Record
     from npumark.transparency.checkpoint import Checkpoint
     from npumark.upload.log_check import Grown
-    from npumark.upload.receipts import Held
+    from npumark.upload.receipts import Held, Proved
 
 
 @dataclass
@@ -23,15 +23,13 @@ class LogReport:
 
     lines: list[str] = field(default_factory=list)
     documents: list[dict[str, Any]] = field(default_factory=list)
-    fault: IntegrityError | NetworkError | None = None
+    fault: NpumarkError | None = None
 
 
 def check_receipts(whole: Record, receipt: Path | None, *, online: bool) -> LogReport:
     """Check the receipts of a run, or the one in a file; with ``online`` ask each server for its
-    log, else no connection is opened.
-
-    Raises UsageError where there is no receipt, or not the upload that it is for.
-    """
+    log, else no connection is opened. What is wrong is in the report, also where there is no
+    receipt: the record's own faults weigh more."""
     from npumark.upload import receipts
 
     report = LogReport()
@@ -40,21 +38,22 @@ def check_receipts(whole: Record, receipt: Path | None, *, online: bool) -> LogR
             found: Sequence[Held] = receipts.of_run(whole.payload.run_id)
         else:
             found = [receipts.in_file(receipt, whole.model_dump(by_alias=True))]
-    except IntegrityError as fault:
+    except NpumarkError as fault:
         report.fault = fault
         return report
     for held in found:
         document = _begun(held)
         report.documents.append(document)
         try:
-            head, known = held.check()
-            document |= {"proved": _plain(head), "key_known": known}
-            report.lines.append(_offline(held, head, known=known))
+            proved = held.check()
+            document |= {"proved": _plain(proved.head), "key_known": proved.known}
+            document["key_replaced_at"] = proved.replaced_at
+            report.lines.append(_offline(held, proved))
             if online:
-                grown = _asked(held, head)
+                grown = _asked(held, proved.head)
                 document |= {"present": _plain(grown.present), "seen_last": _plain(grown.known)}
-                report.lines.append(_online(head, grown))
-        except (IntegrityError, NetworkError) as fault:
+                report.lines.append(_online(proved.head, grown))
+        except NpumarkError as fault:
             document["error"] = fault.message
             if report.fault:  # the first is told as the error
                 report.lines.append(fault.message)
@@ -63,22 +62,26 @@ def check_receipts(whole: Record, receipt: Path | None, *, online: bool) -> LogR
 
 
 def _asked(held: Held, head: Checkpoint) -> Grown:
-    from npumark.transparency.receipt import log_key_of
     from npumark.upload.client import Client
     from npumark.upload.log_check import check_log
     from npumark.upload.published_log import PublishedLog
 
     with Client(held.address) as client:
-        return check_log(held.receipt, head, PublishedLog(client, log_key_of(held.receipt)))
+        return check_log(held.receipt, head, PublishedLog(client, held.log_key))
 
 
-def _offline(held: Held, head: Checkpoint, *, known: bool) -> str:
+def _offline(held: Held, proved: Proved) -> str:
     receipt = held.receipt
-    whose = "the one first seen of it" if known else "which only the receipt itself says is its own"
+    if not proved.known:
+        whose = "which only the receipt itself says is its own"
+    elif proved.replaced_at is None:
+        whose = "the one that is known of it here"
+    else:
+        whose = f"which it had until {proved.replaced_at}"
     return (
         f"{receipt.origin} took exactly what was sent of this run as {receipt.result_id}: its "
         f"receipt is signed with the key {receipt.signature.key_id}, {whose}, and proves leaf "
-        f"{receipt.log.index} under the log's head of {head}."
+        f"{receipt.log.index} under the log's head of {proved.head}."
     )
 
 
@@ -99,6 +102,7 @@ def _begun(held: Held) -> dict[str, Any]:
         "leaf": receipt.log.index,
         "key_id": receipt.signature.key_id,
         "key_known": None,
+        "key_replaced_at": None,
         "proved": None,
         "present": None,
         "seen_last": None,

@@ -7,6 +7,7 @@ envelopes alone and stands in no record.
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 import secrets
 from dataclasses import dataclass
@@ -77,10 +78,10 @@ def _checked(reading: Reading, source: str) -> Reading:
 
 def _kept(path: Path) -> str:
     """Return the random id in ``path``, drawn where there is none yet."""
+    if not os.path.lexists(path):  # a link to nothing is there, and nothing can be drawn in it
+        return _drawn(path)
     try:
         text = path.read_text("ascii", "replace").strip()
-    except FileNotFoundError:
-        return _drawn(path)
     except OSError as fault:
         raise SetupError(
             f"the machine ID in {path} cannot be read: {fault.strerror or fault}",

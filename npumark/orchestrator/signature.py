@@ -24,7 +24,9 @@ def sign_saved(folder: RunFolder, record: Record, tell: Listener) -> Record:
         whole = signed.sign(record)
         info = keystore.describe() if first else None
         write_record(folder.record, whole, force=True)
-    except Exception as fault:  # noqa: BLE001 - whatever it is, the run is measured and saved
+    except KeyboardInterrupt:
+        raise
+    except BaseException as fault:  # noqa: BLE001 - a library's panic as well: the run is saved
         tell(Note(_why_not(fault)))
         return record
     if info is not None:
@@ -33,7 +35,7 @@ def sign_saved(folder: RunFolder, record: Record, tell: Listener) -> Record:
     return whole
 
 
-def _why_not(fault: Exception) -> str:
+def _why_not(fault: BaseException) -> str:
     if isinstance(fault, NpumarkError):
         return " ".join(
             filter(None, (f"the record is not signed: {fault.message}.", fault.hint, _LATER))

@@ -22,7 +22,7 @@ ResultId = Annotated[str, Field(pattern=r"^[0-9a-z]{16}$")]
 
 
 class Signed(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 
     def statement(self) -> dict[str, Any]:
         """Return what the signature covers."""
@@ -41,8 +41,6 @@ class Envelope(Signed):
     attestation: dict[str, Any] | None
     signature: Hex128
 
-    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
-
 
 class Registration(Signed):
     """Makes a key known for a machine: purpose ``registration``, signed with that key."""
@@ -53,8 +51,6 @@ class Registration(Signed):
     public_key: Hex64
     signed_at: Instant
     signature: Hex128
-
-    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 
 
 class Withdrawal(Signed):
@@ -67,8 +63,6 @@ class Withdrawal(Signed):
     result_id: ResultId
     signed_at: Instant
     signature: Hex128
-
-    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 
 
 class LogProof(BaseModel):
@@ -91,7 +85,7 @@ class ServerSignature(BaseModel):
     signature: Hex128
 
 
-class Receipt(BaseModel):
+class Receipt(Signed):
     """A server's answer to an accepted record, purpose ``receipt``; ``ranked`` and its reasons
     are as of ``received_at``."""
 
@@ -110,12 +104,6 @@ class Receipt(BaseModel):
     not_ranked_because: list[str]
     log: LogProof
     signature: ServerSignature
-
-    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
-
-    def statement(self) -> dict[str, Any]:
-        """Return what the signature covers."""
-        return self.model_dump(mode="json", by_alias=True, exclude={"signature"})
 
 
 LEAF_SCHEMA = "npumark-leaf/1"

@@ -67,7 +67,8 @@ def _forbid_dialogs() -> None:
     import ctypes
 
     security = ctypes.CDLL("/System/Library/Frameworks/Security.framework/Security")
-    security.SecKeychainSetUserInteractionAllowed(ctypes.c_ubyte(0))
+    if status := security.SecKeychainSetUserInteractionAllowed(ctypes.c_ubyte(0)):
+        raise Refused(f"the keychain cannot be kept from showing dialogs (OSStatus {status})")
 
 
 def _require_unlocked() -> None:

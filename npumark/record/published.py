@@ -53,7 +53,8 @@ PRIVATE: Final[tuple[tuple[str, re.Pattern[str]], ...]] = tuple(
         ("an adapter's LUID", rf"\bluid\W{{0,4}}(?:0x)?{_HEX}{{6,}}|\b0x{_HEX}{{8}}_0x{_HEX}{{8}}"),
         ("a network address", rf"\b(?:{_HEX}{{2}}[:-]){{5}}{_HEX}{{2}}\b"),
         ("a home folder", r"(?:/home|/users|\\users)[/\\]+(?!<)[^\s/\\<>]+"),
-        ("an e-mail address", r"[\w.+-]+@[\w-]+(?:\.[\w-]+)*\.[a-z]{2,}\b"),
+        # From a word's beginning only: from each of its letters it would take the square of them.
+        ("an e-mail address", r"(?<![\w.+-])[\w.+-]+@[\w-]+(?:\.[\w-]+)*\.[a-z]{2,}\b"),
         ("a serial number", r"\bserial(?: ?number| ?no\.?)? ?[:=#] ?\w{4,}"),
     )
 )

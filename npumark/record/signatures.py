@@ -10,6 +10,8 @@ from npumark.record.envelope import Hex32, Hex64, Hex128
 
 SCHEME: Final = "npumark-sig/v1"
 
+Development = Literal["a development build holds no build key"]
+
 
 class _Part(BaseModel):
     # Published, and covered by no signature: nothing but the signatures may be in them.
@@ -36,7 +38,7 @@ class Signatures(_Part):
 
     scheme: Literal["npumark-sig/v1"]
     build: BuildSignature | None
-    build_why: Annotated[str, Field(max_length=200)] | None
+    build_why: Development | None
     install: InstallSignature
 
     @model_validator(mode="after")

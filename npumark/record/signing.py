@@ -19,9 +19,9 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 
 from npumark.errors import IntegrityError
 from npumark.record.canonical import canonical_bytes
-from npumark.record.signatures import SCHEME
+from npumark.record.signatures import SCHEME, Development
 
-DEVELOPMENT: Final = "a development build holds no build key"
+DEVELOPMENT: Final[Development] = "a development build holds no build key"
 
 _SIGN_BIT = 1 << 255
 _PRIME = 2**255 - 19

@@ -34,7 +34,7 @@ def of(origin: str) -> Checkpoint | None:
     place = _folder() / f"{slug_of(origin)}.json"
     try:
         with place.open("rb") as file:
-            raw = file.read(MAX_NOTE)
+            raw = file.read(2 * MAX_NOTE)  # a note, and what is beside it
     except FileNotFoundError:
         return None
     except OSError as fault:

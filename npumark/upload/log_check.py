@@ -10,7 +10,6 @@ from npumark.transparency.checkpoint import Checkpoint
 from npumark.transparency.growth import check_growth, check_leaf
 from npumark.transparency.merkle import leaf_hash
 from npumark.transparency.note import decoded
-from npumark.transparency.receipt import log_key_of
 from npumark.upload import known_heads
 from npumark.upload.published_log import PublishedLog
 
@@ -40,7 +39,7 @@ def check_log(receipt: Receipt, proved: Checkpoint, log: PublishedLog) -> Grown:
         raise IntegrityError(
             fault.message, f"{fault.hint} The present one is kept in {kept}."
         ) from fault
-    known_heads.remember(note, log_key_of(receipt))
+    known_heads.remember(note, log.vkey)
     return Grown(present, known)
 
 

@@ -26,6 +26,7 @@ class PublishedLog:
     def __init__(self, client: Client, vkey: str) -> None:
         self._client = client
         self._url = f"{client.address.url}/log"
+        self.vkey = vkey
         self._key = parse_verifier_key(vkey)
 
     def head(self) -> tuple[str, Checkpoint]:

@@ -14,12 +14,22 @@ from npumark.errors import IntegrityError, UsageError
 from npumark.record.canonical import canonical_bytes, strict_loads
 from npumark.record.envelope import Receipt
 from npumark.transparency.checkpoint import Checkpoint
-from npumark.transparency.receipt import check_receipt
+from npumark.transparency.receipt import check_receipt, log_key_of
 from npumark.upload import servers
 from npumark.upload.address import Address, parse_address
 from npumark.upload.queue import Queue, uploads_dir
 
 MAX_RECEIPT: Final = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Proved:
+    """The log's ``head`` under which a receipt proves its leaf. ``known``: this computer knows the
+    receipt's key as the server's; ``replaced_at`` is until when it was, null where it still is."""
+
+    head: Checkpoint
+    known: bool
+    replaced_at: str | None
 
 
 @dataclass(frozen=True)
@@ -30,23 +40,35 @@ class Held:
     receipt: Receipt
     record: dict[str, Any]
 
-    def check(self) -> tuple[Checkpoint, bool]:
-        """Check the receipt offline (``transparency.receipt``). Return the head under which it
-        proves its leaf, and whether the server's key is the one that this computer knows: without
-        one, the key that the receipt states is taken. Raises IntegrityError."""
-        server = servers.of_origin(self.receipt.origin)
-        known = server.public_key if server else None
+    def check(self) -> Proved:
+        """Check the receipt offline (``transparency.receipt``): with the key that this computer
+        knows the server to have, or to have had; without one, with that which the receipt states.
+        Raises IntegrityError."""
+        server = self._server()
         stated = self.receipt.signature.public_key
-        return check_receipt(self.receipt, self.record, known or stated), known is not None
+        due = server.key_of(self.receipt) if server else None
+        head = check_receipt(self.receipt, self.record, due or stated)
+        former = server.had(stated) if server else None
+        return Proved(head, due is not None, former.replaced_at if former else None)
+
+    @property
+    def log_key(self) -> str:
+        """The vkey of the log as it is now: that of the server as it is known here, else the
+        receipt's."""
+        server = self._server()
+        return (server.log_key if server else None) or log_key_of(self.receipt)
 
     @property
     def address(self) -> Address:
         """Where the server is: as it was reached last, or as the receipt says. Plain http will do:
         nothing that a log publishes is believed for where it came from."""
-        server = servers.of_origin(self.receipt.origin)
+        server = self._server()
         page = f"/results/{self.receipt.result_id}"
         url = server.url if server else self.receipt.url.removesuffix(page)
         return parse_address(url, insecure_http=True)
+
+    def _server(self) -> servers.KnownServer | None:
+        return servers.of_origin(self.receipt.origin)
 
 
 def of_run(run_id: str) -> list[Held]:
@@ -89,7 +111,8 @@ def in_file(place: Path, record: dict[str, Any]) -> Held:
             f"the receipt is for run {receipt.run_id}, and this is run {run_id}",
             "Name the receipt of this run.",
         )
-    if hashlib.sha256(canonical_bytes(record)).hexdigest() == receipt.record_sha256:
+    digest = hashlib.sha256(canonical_bytes(record)).hexdigest()
+    if digest == receipt.record_sha256 and record["signatures"] is not None:
         return Held(place, receipt, record)
     for held in _sent(run_id):
         if held.receipt.record_sha256 == receipt.record_sha256:

@@ -1,9 +1,10 @@
 """The servers that results were sent to: their keys as first seen, and what their user agreed to.
 
-    servers/<slug>.json   {"schema", "url", "origin", "public_key", "log_key", "consent", "used_at"}
+    servers/<slug>.json   {"schema", "url", "origin", "public_key", "log_key", "consent", "used_at",
+                           "former"}
 
 Keys are null until the server was reached for the first time. From then on a server with another
-key is another server, until somebody says otherwise.
+key is another server, until somebody says otherwise; what it signed before that still holds.
 """
 
 from __future__ import annotations
@@ -12,13 +13,13 @@ import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from npumark import paths
-from npumark.errors import IntegrityError
-from npumark.record.envelope import Hex64, Origin
+from npumark.errors import IntegrityError, SetupError
+from npumark.record.envelope import Hex64, Instant, Origin, Receipt
 from npumark.record.files import write_atomically
 from npumark.record.signing import key_id_of
 from npumark.transparency.note import verifier_key
@@ -41,11 +42,19 @@ class ServerInfo(BaseModel):
     origin: Origin
     url: str
     version: str
-    time: str
+    time: Instant
     log_key: Annotated[str, Field(max_length=1000)]
     public_key: Hex64
     limits: Limits
     accepts_development: bool
+
+
+@dataclass(frozen=True, slots=True)
+class FormerKey:
+    """A key that a server had, and the server's time when another was trusted in its place."""
+
+    public_key: Hex64
+    replaced_at: Instant
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +67,23 @@ class KnownServer:
     log_key: str | None = None
     consent: int | None = None
     used_at: float = 0.0
+    former: tuple[FormerKey, ...] = ()
 
     @property
     def agreed(self) -> bool:
         return self.consent is not None and self.consent >= CONSENT
+
+    def had(self, public_key: str) -> FormerKey | None:
+        """Return the former key of that public half; null where it is none, or is in use again."""
+        if public_key == self.public_key:
+            return None
+        return next((key for key in self.former if key.public_key == public_key), None)
+
+    def key_of(self, receipt: Receipt) -> str | None:
+        """Return the key that a receipt of this server has to be signed with: the one that it has,
+        or the one that the receipt states where the server had that before."""
+        stated = receipt.signature.public_key
+        return stated if self.had(stated) else self.public_key
 
 
 def known(address: Address) -> KnownServer:
@@ -70,17 +92,12 @@ def known(address: Address) -> KnownServer:
     Raises IntegrityError where the file that remembers it cannot be read: its key would be taken
     on trust once more.
     """
-    path = _path(address)
-    try:
-        raw = path.read_bytes()
-    except FileNotFoundError:
-        return KnownServer(address.url, address.origin)
-    except OSError as fault:
-        raise paths.unwritable(path, fault) from fault
-    found = _decode(raw)
-    if found is None:
-        raise _damaged(path, address.origin)
-    return replace(found, url=address.url)
+    found = _read(_path(address.slug), address.origin)
+    return (
+        KnownServer(address.url, address.origin)
+        if found is None
+        else replace(found, url=address.url)
+    )
 
 
 def remember(address: Address, server: KnownServer) -> None:
@@ -88,7 +105,7 @@ def remember(address: Address, server: KnownServer) -> None:
     document = {"schema": SCHEMA, **asdict(server)}
     paths.make(_folder())
     raw = json.dumps(document, indent=1).encode() + b"\n"
-    write_atomically(_path(address), raw, force=True)
+    write_atomically(_path(address.slug), raw, force=True)
 
 
 def last_used() -> KnownServer | None:
@@ -102,9 +119,8 @@ def of_origin(origin: str) -> KnownServer | None:
     Raises IntegrityError where the file that remembers it cannot be read, as ``known`` does.
     """
     found = next((s for s in _readable() if s.origin == origin and s.public_key), None)
-    path = _folder() / f"{slug_of(origin)}.json"
-    if found is None and path.exists() and _decode(path.read_bytes()) is None:
-        raise _damaged(path, origin)
+    if found is None:
+        _read(_path(slug_of(origin)), origin)  # which raises where its file is damaged
     return found
 
 
@@ -139,26 +155,50 @@ def pinned(
             f"{address.url} calls itself {told.origin}, and was {server.origin} before",
             "Ask whoever runs it; it is accepted anew with --trust-new-key.",
         )
-    return replace(server, origin=told.origin, public_key=told.public_key, log_key=told.log_key)
+    former = server.former
+    if told.origin != server.origin:
+        former = ()  # keys of another name
+    elif first is not None and told.public_key != first:
+        former = (*former, FormerKey(first, told.time))
+    return replace(
+        server,
+        origin=told.origin,
+        public_key=told.public_key,
+        log_key=told.log_key,
+        former=former,
+    )
 
 
 def _short(public_key: str) -> str:
     return key_id_of(bytes.fromhex(public_key))
 
 
-def _damaged(path: Path, origin: str) -> IntegrityError:
-    return IntegrityError(
-        f"{path}, which holds the key of {origin}, is damaged",
-        "Restore it, or remove it to trust the server anew.",
-    )
+def _read(path: Path, origin: str) -> KnownServer | None:
+    """Return what a file remembers, null where there is none. Raises IntegrityError where it is
+    damaged, SetupError where it cannot be read."""
+    try:
+        raw = path.read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as fault:
+        raise SetupError(
+            f"{path}, which holds the key of {origin}, cannot be read: {fault.strerror or fault}",
+            "Make it readable for this user.",
+        ) from fault
+    if (found := _decode(raw)) is None:
+        raise IntegrityError(
+            f"{path}, which holds the key of {origin}, is damaged",
+            "Restore it, or remove it to trust the server anew.",
+        )
+    return found
 
 
 def _folder() -> Path:
     return paths.data_dir() / "servers"
 
 
-def _path(address: Address) -> Path:
-    return _folder() / f"{address.slug}.json"
+def _path(slug: str) -> Path:
+    return _folder() / f"{slug}.json"
 
 
 def _readable() -> Iterator[KnownServer]:
@@ -182,6 +222,7 @@ class _File(BaseModel):
     log_key: str | None
     consent: int | None
     used_at: float
+    former: tuple[FormerKey, ...] = ()
 
 
 def _decode(raw: bytes) -> KnownServer | None:
@@ -189,5 +230,6 @@ def _decode(raw: bytes) -> KnownServer | None:
         read = _File.model_validate_json(raw)
     except ValidationError:
         return None
-    fields: dict[str, Any] = read.model_dump(exclude={"schema_"})
+    fields = dict(read)
+    del fields["schema_"]
     return KnownServer(**fields)

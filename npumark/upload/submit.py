@@ -210,6 +210,7 @@ def _checked(item: Item, raw: bytes, session: Session) -> Receipt:
         raise IntegrityError(f"it names the key {receipt.key_id}, which did not sign what was sent")
     if not receipt.url.startswith(("https://", "http://")) or not receipt.url.isprintable():
         raise IntegrityError("it links to what is no web page")
-    assert server.public_key is not None  # a session's server was reached
-    check_receipt(receipt, json.loads(sent), server.public_key)
+    key = server.key_of(receipt)  # a first receipt comes back as it was signed then
+    assert key is not None  # a session's server was reached
+    check_receipt(receipt, json.loads(sent), key)
     return receipt

@@ -20,7 +20,7 @@ _STOPS = r"/\\\n'\"`<>|;:,"
 
 PATTERNS: Final[tuple[tuple[re.Pattern[str], str], ...]] = (
     (re.compile(r"\b[A-Za-z][A-Za-z0-9+.-]*://\S+"), "<address>"),
-    (re.compile(r"[\w.+-]+@[A-Za-z0-9][\w.-]*"), "<address>"),
+    (re.compile(r"(?<![\w.+-])[\w.+-]+@[A-Za-z0-9][\w.-]*"), "<address>"),  # one start a word
     (re.compile(r"([\"'`])(?:~?/|[A-Za-z]:[\\/]|\\\\)[^\"'`\n]*\1"), "<path>"),
     (re.compile(r"\b(?:PCI|USB|ACPI|SWD|ROOT)\\\S+"), "<device>"),
     (

@@ -9,7 +9,7 @@ import pytest
 
 from npumark.cli.app import main
 from npumark.machine.machine_id import machine_id
-from npumark.record import keystore
+from npumark.record import keystore, platform_keystore
 from npumark.record.signing import BuildKey
 
 
@@ -122,10 +122,23 @@ def test_the_first_key_replaces_none(capsys: pytest.CaptureFixture[str]) -> None
     assert "old key" not in capsys.readouterr().out
 
 
-def test_an_old_half_that_could_not_be_removed_is_told(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_an_old_file_that_could_not_be_removed_is_told(
+    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     old = keystore.install_key()
     monkeypatch.setattr("npumark.record.keystore._removed", lambda _: False)
     assert main(["keys", "rotate", "--yes"]) == 0
-    assert f"delete the entry {old.key_id}" in capsys.readouterr().out
+    file = home / "config" / "keys" / f"{old.key_id}.key"
+    assert f"delete {file} by hand" in capsys.readouterr().out
+
+
+def test_an_old_entry_that_could_not_be_removed_is_told(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv(keystore.VARIABLE)
+    monkeypatch.setattr(platform_keystore, "lacking", lambda: None)
+    monkeypatch.setattr(platform_keystore, "store", lambda *_: None)
+    old = keystore.install_key()
+    monkeypatch.setattr("npumark.record.keystore._removed", lambda _: False)
+    assert main(["keys", "rotate", "--yes"]) == 0
+    assert f"delete the entry {old.key_id} of npumark by hand" in capsys.readouterr().out

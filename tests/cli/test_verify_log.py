@@ -14,6 +14,7 @@ import pytest
 from npumark.cli.app import main
 from npumark.record.canonical import canonical_bytes
 from npumark.record.envelope import Receipt
+from npumark.record.signing import InstallKey
 from npumark.upload import client, servers
 from npumark.upload.address import parse_address
 from npumark.upload.queue import Queue
@@ -48,6 +49,23 @@ class Machine:
     def trust(self, public_key: str) -> None:
         known = servers.KnownServer(ADDRESS.url, ORIGIN, public_key, self.log.vkey)
         servers.remember(ADDRESS, known)
+
+    def exchange(self, key: InstallKey) -> None:
+        """Let the server get another key, and this computer trust it."""
+        known = servers.known(ADDRESS)
+        self.log.key = key
+        told = {
+            "origin": ORIGIN,
+            "url": ADDRESS.url,
+            "version": "1",
+            "time": "2027-01-01T00:00:00Z",
+        }
+        told |= {"log_key": self.log.vkey, "public_key": key.public.hex()}
+        limits = {"body_bytes": 1, "skew_s": 1.0}
+        info = servers.ServerInfo.model_validate(
+            {**told, "limits": limits, "accepts_development": False}
+        )
+        servers.remember(ADDRESS, servers.pinned(known, info, ADDRESS, trust_new_key=True))
 
     def grow(self, more: int) -> None:
         self.log.entries += [b"more %d" % n for n in range(more)]
@@ -87,7 +105,7 @@ def test_a_receipt_is_checked_without_a_connection(
     status, out, err = verify("--log")
     assert (status, err) == (0, "")
     assert "proves leaf 20 under the log's head of 21 leaves" in out
-    assert "the one first seen of it" in out
+    assert "the one that is known of it here" in out
     assert machine.log.asked == []
 
 
@@ -102,6 +120,31 @@ def test_where_no_key_is_known_it_says_so(verify: Verify, machine: Machine) -> N
     status, out, _ = verify("--log")
     assert status == 0
     assert "only the receipt itself says" in out
+
+
+def test_a_receipt_of_a_key_that_was_exchanged_holds_and_says_until_when(
+    verify: Verify, machine: Machine
+) -> None:
+    machine.exchange(OTHER_SERVER)
+    status, out, _ = verify("--log")
+    assert status == 0
+    assert "which it had until 2027-01-01T00:00:00Z" in out
+    assert json.loads(verify("--log", "--json")[1])["log"][0]["key_replaced_at"] == (
+        "2027-01-01T00:00:00Z"
+    )
+
+
+def test_online_a_log_is_proved_across_an_exchange_of_its_key(
+    verify: Verify, machine: Machine
+) -> None:
+    assert verify("--online")[0] == 0
+    machine.exchange(OTHER_SERVER)
+    machine.grow(10)
+    status, out, _ = verify("--online")
+    assert status == 0
+    assert "nor since it was last seen (21 leaves)" in out
+    machine.log.entries[3] = b"rewritten"
+    assert verify("--online")[0] == 5
 
 
 def test_a_receipt_of_another_key_than_the_known_one(verify: Verify, machine: Machine) -> None:
@@ -130,8 +173,23 @@ def test_a_run_that_was_never_sent(verify: Verify, machine: Machine) -> None:
     other = forge.forge_record(forge.forge_payload(run_id="20261130T120000Z-000002", small=True))
     machine.record.write_bytes(canonical_bytes(other))
     status, out, err = verify("--log")
-    assert (status, out) == (2, "")
+    assert status == 2
+    assert "every figure recomputes exactly" in out
     assert "no server's receipt for run 20261130T120000Z-000002" in err
+    status, out, _ = verify("--log", "--json")
+    assert status == 2
+    assert "no server's receipt" in json.loads(out)["error"]
+
+
+def test_that_a_record_was_edited_weighs_more_than_that_it_was_never_sent(
+    verify: Verify, machine: Machine
+) -> None:
+    other = forge.forge_record(forge.forge_payload(run_id="20261130T120000Z-000002", small=True))
+    other["payload"] = {**other["payload"], "comparable": not other["payload"]["comparable"]}
+    machine.record.write_bytes(canonical_bytes(other))
+    status, _, err = verify("--log")
+    assert status == 5
+    assert "was changed after it was written" in err
 
 
 def test_a_receipts_file_with_the_record_that_a_server_shows(

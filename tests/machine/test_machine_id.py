@@ -107,6 +107,26 @@ def test_a_kept_one_that_cannot_be_read_is_told(fake: Any, home: Path) -> None:
         identify(fake.host)
 
 
+@pytest.mark.skipif(os.name != "posix", reason="makes a symbolic link")
+def test_a_kept_one_that_is_a_link_to_nothing_is_told(fake: Any, home: Path) -> None:
+    (home / "config").mkdir(parents=True)
+    (home / "config" / "machine-id").symlink_to(home / "nowhere")
+    with pytest.raises(SetupError, match="cannot be read"):
+        identify(fake.host)
+
+
+@pytest.mark.parametrize(("baked_in", "ids"), [(RAW, 1), ("", 2)])
+def test_copies_of_one_image_have_one_id_and_those_without_have_their_own(
+    fake: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, baked_in: str, ids: int
+) -> None:
+    fake.write("/etc/machine-id", baked_in)
+    found = set()
+    for container in ("one", "two"):
+        monkeypatch.setenv("NPUMARK_HOME", str(tmp_path / container))
+        found.add(identify(fake.host).value)
+    assert len(found) == ids
+
+
 def test_this_machine_has_one() -> None:
     found = machine_id()
     assert len(bytes.fromhex(found)) == 32

@@ -53,7 +53,7 @@ def manifest() -> Manifest:
 def _session(path: Path, **config: str) -> onnxruntime.InferenceSession:
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
-    options.intra_op_num_threads = 2
+    options.intra_op_num_threads = 1  # other tests run beside this one
     if "profile" in config:
         options.enable_profiling = True
         options.profile_file_prefix = config["profile"]

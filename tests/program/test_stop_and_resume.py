@@ -28,6 +28,7 @@ from npumark.orchestrator.run import execute
 from npumark.orchestrator.worker_env import MARKER
 from npumark.pack import store
 from npumark.pack.manifest import load_manifest
+from npumark.record.files import read_record
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="sends POSIX signals")
 
@@ -352,8 +353,12 @@ def test_a_budget_ends_a_run_and_a_resumption_completes_it(bench: Any) -> None:
     partial = bench.run(quick=False, time_budget_s=1.0, workloads=(NET,))
     assert not partial.record.payload.complete
     assert replace(partial, exit_code=0).path.exists()
+    stopped = read_record(partial.path).signatures
     done = resume(bench)
     assert bench.check(done.path).complete
+    whole = read_record(done.path).signatures
+    assert None not in (stopped, whole)  # each is signed as it then is
+    assert whole != stopped
 
 
 def _spoilt(lines: list[dict[str, Any]], kind: str, **changed: Any) -> None:

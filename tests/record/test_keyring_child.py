@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import io
 import json
 import os
@@ -108,6 +109,30 @@ def test_an_open_keyring_is_used(service: Any) -> None:
     bus = service()
     assert type(keyring_child.backend()).__module__ == "keyring.backends.SecretService"
     assert bus.closed
+
+
+@pytest.mark.parametrize("status", [0, -25293])
+def test_a_keychain_that_would_still_show_dialogs_is_refused(
+    monkeypatch: pytest.MonkeyPatch, status: int
+) -> None:
+    told: list[int] = []
+
+    def allow(state: ctypes.c_ubyte) -> int:
+        told.append(state.value)
+        return status
+
+    library = SimpleNamespace(SecKeychainSetUserInteractionAllowed=allow)
+    keychain = ModuleType("keyring.backends.macOS")
+    keychain.__dict__["Keyring"] = Drawer
+    monkeypatch.setattr(ctypes, "CDLL", lambda _: library)
+    monkeypatch.setattr(sys, "platform", "darwin")
+    monkeypatch.setitem(sys.modules, "keyring.backends.macOS", keychain)
+    if status == 0:
+        assert isinstance(keyring_child.backend(), Drawer)
+    else:
+        with pytest.raises(keyring_child.Refused, match="OSStatus -25293"):
+            keyring_child.backend()
+    assert told == [0]
 
 
 def test_what_is_raised_and_printed_becomes_one_answer(tmp_path: Path) -> None:

@@ -75,6 +75,10 @@ MALFORMED: Mapping[str, tuple[Change, str]] = {
         lambda s: s.update(build_why="a development build holds no build key"),
         "signatures: Value error, either build or build_why is null",
     ),
+    "a_reason_of_ones_own": (
+        lambda s: s.update(build=None, build_why="it was built in a garage"),
+        "signatures.build_why: Input should be 'a development build holds no build key'",
+    ),
     "something_beside": (
         lambda s: s.update(comment="the fastest"),
         "signatures.comment: Extra inputs are not permitted",

@@ -121,6 +121,13 @@ def test_a_receipt_for_another_record_is_refused() -> None:
     assert "is for the record of" in receipt_refusal(receipt, resigned)
 
 
+def test_a_receipt_that_credits_another_key_is_refused() -> None:
+    _, receipt = took()
+    elsewhere = receipt.model_copy(update={"key_id": OTHER_SERVER.key_id})
+    told = receipt_refusal(signed(elsewhere, SERVER))
+    assert f"says that the key {OTHER_SERVER.key_id} sent the record" in told
+
+
 def test_a_server_that_logs_another_leaf_than_it_receipts_is_caught() -> None:
     log, receipt = took()
     log.entries[5] = b"something else"

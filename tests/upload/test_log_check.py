@@ -12,6 +12,7 @@ from npumark import paths
 from npumark.errors import IntegrityError, NetworkError
 from npumark.record.envelope import Receipt
 from npumark.transparency.checkpoint import Checkpoint
+from npumark.transparency.note import MAX_NOTE, Signature
 from npumark.transparency.tiles import encode_bundle
 from npumark.upload import known_heads
 from npumark.upload.address import parse_address
@@ -66,6 +67,16 @@ def test_a_log_that_only_grew_is_believed_and_remembered(size: int) -> None:
     proved = log.head()
     found = check(grown(log, size), receipt, proved)
     assert found == Grown(log.head(), None)
+    assert known_heads.of(ORIGIN) == log.head()
+
+
+def test_the_longest_note_that_is_taken_is_remembered_and_read_again() -> None:
+    log, receipt = taken()
+    left = MAX_NOTE - len(log.note().encode()) - len(str(Signature("w", bytes(3), b"")).encode())
+    note = log.note() + str(Signature("w", bytes(4), bytes(left // 4 * 3 - 1)))
+    assert MAX_NOTE - 4 < len(note.encode()) <= MAX_NOTE
+    log.lies["checkpoint"] = httpx.Response(200, text=note)
+    check(log, receipt, log.head())
     assert known_heads.of(ORIGIN) == log.head()
 
 

@@ -7,14 +7,16 @@ from dataclasses import replace
 import pytest
 
 from npumark import paths
-from npumark.errors import IntegrityError, UsageError
+from npumark.errors import IntegrityError, SetupError, UsageError
 from npumark.upload.address import parse_address
 from npumark.upload.servers import (
     CONSENT,
+    FormerKey,
     KnownServer,
     ServerInfo,
     known,
     last_used,
+    of_origin,
     pinned,
     remember,
 )
@@ -112,6 +114,42 @@ def test_the_first_key_is_taken_and_another_is_not() -> None:
     with pytest.raises(IntegrityError, match="it is another server"):
         pinned(server, other, ADDRESS)
     assert pinned(server, other, ADDRESS, trust_new_key=True).log_key == log.vkey
+
+
+def test_a_key_that_was_exchanged_is_remembered_with_when() -> None:
+    first = pinned(known(ADDRESS), told(), ADDRESS)
+    log = PaperLog([], key=OTHER_SERVER)
+    other = told(public_key=log.key.public.hex(), log_key=log.vkey, time="2027-01-01T00:00:00Z")
+    assert first.public_key is not None
+    assert (first.former, first.had(first.public_key)) == ((), None)
+    remember(ADDRESS, pinned(first, other, ADDRESS, trust_new_key=True))
+    second = known(ADDRESS)
+    assert second.former == (FormerKey(first.public_key, "2027-01-01T00:00:00Z"),)
+    assert second.had(first.public_key) == second.former[0]
+    assert pinned(second, other, ADDRESS, trust_new_key=True) == second
+    again = pinned(second, told(), ADDRESS, trust_new_key=True)
+    assert again.had(first.public_key) is None
+    assert again.had(OTHER_SERVER.public.hex()) is not None
+
+
+def test_a_server_of_another_name_has_none_of_the_keys_of_the_one_before() -> None:
+    here = parse_address("http://127.0.0.1:8000")
+    first = pinned(
+        known(here), told(log_key=PaperLog([], origin="a.example").vkey, origin="a.example"), here
+    )
+    log = PaperLog([], key=OTHER_SERVER, origin="b.example")
+    other = told(origin="b.example", public_key=log.key.public.hex(), log_key=log.vkey)
+    assert pinned(first, other, here, trust_new_key=True).former == ()
+
+
+def test_a_memory_that_cannot_be_read_is_told() -> None:
+    place = paths.make(paths.data_dir() / "servers") / f"{ADDRESS.slug}.json"
+    place.mkdir()
+    with pytest.raises(SetupError, match="cannot be read") as refused:
+        known(ADDRESS)
+    assert refused.value.hint
+    with pytest.raises(SetupError, match="cannot be read"):
+        of_origin(ADDRESS.origin)
 
 
 def test_a_log_key_that_is_not_the_servers_is_refused() -> None:

@@ -317,6 +317,19 @@ def test_a_server_with_another_key_is_another_server(desk: Desk) -> None:
     assert known(parse_address(URL)).public_key == OTHER_SERVER.public.hex()
 
 
+def test_a_first_receipt_of_a_key_that_was_exchanged_meanwhile_is_taken(desk: Desk) -> None:
+    def taken_and_lost(request: httpx.Request) -> httpx.Response:
+        desk.server.by_rule(request)
+        desk.server.log = PaperLog([], key=OTHER_SERVER)
+        return lost(request)
+
+    desk.server.overrides[RESULTS] = [desk.server.by_rule, taken_and_lost]
+    assert desk.submit("run-1").fault is None
+    (item,) = desk.queue.items()[0]
+    assert item.receipt is not None
+    assert item.receipt.signature.public_key == PaperLog([]).key.public.hex()
+
+
 def test_a_server_that_calls_itself_another_is_not_sent_to(desk: Desk) -> None:
     desk.server.origin = "victim.example"
     fault = desk.submit("run-1").fault

@@ -58,3 +58,9 @@ def test_fields_of_private_names_are_left_out_wherever_they_stand() -> None:
 
 def test_names_of_fields_are_texts_too() -> None:
     assert public_texts({"/home/alice/x": 1}) == {"<path>": 1}
+
+
+def test_a_long_word_is_searched_for_an_address_once() -> None:
+    """From each of its letters it would take minutes."""
+    word = "x" * 300_000
+    assert public_text(f"{word} a.b@example.com") == f"{word} <address>"

@@ -87,9 +87,15 @@ def opened(pack: Pack, workload: str, form: str = "fp16") -> Program:
     return program
 
 
-def written(pack: Pack, workload: str, encoding: str, folder: Path) -> Path:
-    program = opened(pack, workload, ENCODINGS[encoding].weights)
-    return write_package(program, pack.root, encoding, folder)
+def written(pack: Pack, workload: str, encoding: str) -> Path:
+    """Return a package that tests only read: it is written once."""
+    folder = pack.root / "written" / workload / encoding
+    if not folder.exists():
+        program = opened(pack, workload, ENCODINGS[encoding].weights)
+        folder.mkdir(parents=True)
+        write_package(program, pack.root, encoding, folder)
+    (package,) = folder.iterdir()
+    return package
 
 
 # -- structure ----------------------------------------------------------------------------------
@@ -98,9 +104,9 @@ def written(pack: Pack, workload: str, encoding: str, folder: Path) -> Path:
 @pytest.mark.parametrize("encoding", ["coreml-fp16", "coreml-int8"])
 @pytest.mark.parametrize("workload", [SMALL, *NETWORKS])
 def test_a_program_multiplies_as_often_as_its_definition(
-    pack: Pack, workload: str, encoding: str, tmp_path: Path
+    pack: Pack, workload: str, encoding: str
 ) -> None:
-    mil = load_mil(written(pack, workload, encoding, tmp_path))
+    mil = load_mil(written(pack, workload, encoding))
     assert macs(mil) == pack.manifest.workloads[workload].macs
 
 
@@ -114,14 +120,14 @@ def test_a_program_multiplies_as_often_as_its_definition(
     ],
 )
 def test_inputs_and_outputs_are_those_of_the_manifest(
-    pack: Pack, workload: str, encoding: str, tmp_path: Path
+    pack: Pack, workload: str, encoding: str
 ) -> None:
     import coremltools
     from coremltools.converters.mil.mil import types
 
     part = json.loads(PART.read_text())["variants"][workload]
     variant = variant_from(next(v for v in part if v["id"] == encoding))
-    package = written(pack, workload, encoding, tmp_path)
+    package = written(pack, workload, encoding)
     main = load_mil(package).functions["main"]
     kinds = {types.fp16: "float16", types.int32: "int32"}
     inputs = [(x.name, kinds[x.dtype], x.shape) for x in main.inputs.values()]
@@ -137,11 +143,9 @@ def test_inputs_and_outputs_are_those_of_the_manifest(
         }
 
 
-def test_weights_lie_as_the_encoding_says(pack: Pack, tmp_path: Path) -> None:
+def test_weights_lie_as_the_encoding_says(pack: Pack) -> None:
     def weight_ops(encoding: str) -> Counter[str]:
-        folder = tmp_path / encoding
-        folder.mkdir()
-        main = load_mil(written(pack, "mobilenet_v3_large", encoding, folder)).functions["main"]
+        main = load_mil(written(pack, "mobilenet_v3_large", encoding)).functions["main"]
         return Counter(
             op.weight.op.op_type for op in main.operations if op.op_type in ("conv", "linear")
         )
@@ -153,10 +157,11 @@ def test_weights_lie_as_the_encoding_says(pack: Pack, tmp_path: Path) -> None:
     assert weight_ops("coreml-lut4") == {"constexpr_lut_to_dense": layers}
 
 
-def test_8_bit_layers_lie_between_roundings(pack: Pack, tmp_path: Path) -> None:
+def test_8_bit_layers_lie_between_roundings(pack: Pack) -> None:
     """Every product of a chain reads rounded values, and its result is rounded after ReLU."""
-    main = load_mil(written(pack, SMALL, "coreml-int8", tmp_path)).functions["main"]
-    kinds = [op.op_type for op in operations(load_mil(next(tmp_path.glob("*.mlpackage"))))]
+    mil = load_mil(written(pack, SMALL, "coreml-int8"))
+    main = mil.functions["main"]
+    kinds = [op.op_type for op in operations(mil)]
     assert kinds == [*["quantize", "dequantize", "linear", "relu"] * 3, "quantize", "dequantize"]
     for op in main.operations:
         if op.op_type == "quantize":
@@ -168,9 +173,9 @@ def test_8_bit_layers_lie_between_roundings(pack: Pack, tmp_path: Path) -> None:
             assert op.scale.val.shape == (op.quantized_data.val.shape[0],)
 
 
-def test_an_affine_encoding_keeps_the_calibrated_zero_points(pack: Pack, tmp_path: Path) -> None:
+def test_an_affine_encoding_keeps_the_calibrated_zero_points(pack: Pack) -> None:
     program = opened(pack, "mobilenet_v3_large")
-    main = load_mil(written(pack, program.workload, "coreml-int8-affine", tmp_path))
+    main = load_mil(written(pack, program.workload, "coreml-int8-affine"))
     found = {
         int(op.zero_point.val)
         for op in main.functions["main"].operations
@@ -189,8 +194,8 @@ def test_lopsided_ranges_are_those_of_hard_swish_and_gelu(pack: Pack) -> None:
     }
 
 
-def test_an_encoder_rounds_only_what_its_products_read(pack: Pack, tmp_path: Path) -> None:
-    main = load_mil(written(pack, "granite_embedding_30m", "coreml-int8", tmp_path))
+def test_an_encoder_rounds_only_what_its_products_read(pack: Pack) -> None:
+    main = load_mil(written(pack, "granite_embedding_30m", "coreml-int8"))
     for op in main.functions["main"].operations:
         if op.op_type == "linear":
             assert op.x.op.op_type == "dequantize"
@@ -275,12 +280,12 @@ def test_a_network_computes_what_its_reference_says(pack: Pack, name: str, encod
 
 @pytest.mark.parametrize(("encoding", "least"), [("coreml-fp16", 45.0), ("coreml-int8", 18.0)])
 def test_an_encoder_computes_what_its_reference_says(
-    pack: Pack, encoding: str, least: float, tmp_path: Path
+    pack: Pack, encoding: str, least: float
 ) -> None:
     """One text: the measures of the gate need them all, and were taken when the pack was built."""
     workload = pack.manifest.workloads["granite_embedding_30m"]
     (sample, reference) = first_sample(pack, workload)
-    package = written(pack, workload.id, encoding, tmp_path)
+    package = written(pack, workload.id, encoding)
     name = workload.eval.references[0].name
     found = Interpreter(package).run(sample)[name].astype(np.float64).reshape(reference.shape)
     noise = np.square(found - reference).sum()

@@ -56,7 +56,7 @@ def compact() -> tuple[ShippedNetwork, Array]:
 
 def outputs(graph: Path, ids: Array, samples: Sequence[int]) -> list[list[Array]]:
     options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 2
+    options.intra_op_num_threads = 1  # other tests run beside this one
     options.log_severity_level = 3
     session = onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
     _, mask = shipped().arrays("inputs")
