@@ -28,19 +28,12 @@ from npumark.score.attempt import (
 from npumark.score.bounds import bounds
 from npumark.score.box_checks import box_consistency, box_structure
 from npumark.score.compiled import compiled
-from npumark.score.demand import (
-    NO_HANGS,
-    Key,
-    Standing,
-    hangs_of,
-    next_entry,
-    settle,
-    standing,
-)
+from npumark.score.demand import NO_HANGS, Key, hangs_of
 from npumark.score.derive import STAGES, RunFacts
 from npumark.score.difference import Difference
 from npumark.score.formula import is_known_formula
 from npumark.score.planned import Planned, attempt_seed, derived_format
+from npumark.score.turns import Turns
 
 NS = 1_000_000_000
 
@@ -363,8 +356,8 @@ def _order(
     quick, roles = payload.plan.quick, facts.roles()
     paths = {p.key: f"entries[{i}]" for i, p in enumerate(facts.plan)}
     history: dict[Key, tuple[JudgedAttempt, ...]] = {}
-    standings: dict[Key, Standing] = {}
-    hangs, stale = NO_HANGS, facts.plan
+    turns = Turns(facts.plan, policy, quick=quick)
+    hangs = NO_HANGS
     ran = sorted(
         (
             (a.started_ns, i, j)
@@ -376,11 +369,10 @@ def _order(
         planned, attempt = facts.plan[i], payload.entries[i].attempts[j]
         # What hung before this attempt began, as the run knew it.
         before, hangs = hangs, hangs_of(p for p in payload.prepared if p.started_ns < started)
-        for p in facts.plan if hangs != before else stale:
-            made, hung = history.get(p.key, ()), hangs.get(p.key, 0)
-            standings[p.key] = standing(p, made, policy, quick=quick, hung_before=hung)
-        state = settle(facts.plan, standings, policy, quick=quick)
-        turn = next_entry(facts.plan, history, state)
+        if hangs != before:
+            for p in facts.plan:
+                turns.put(p, history.get(p.key, ()), hangs.get(p.key, 0))
+        turn = turns.next()
         if turn is None or turn.key != planned.key:
             expected = None if turn is None else paths[turn.key]
             why = "it was another entry's turn" if turn else "no entry wanted another attempt"
@@ -389,5 +381,5 @@ def _order(
             planned, attempt, manifest, policy, roles[planned.engine], quick=quick
         )
         history[planned.key] = (*history.get(planned.key, ()), judged)
-        stale = (planned,)
+        turns.put(planned, history[planned.key], hangs.get(planned.key, 0))
     return []

@@ -126,11 +126,20 @@ def standing(
 
 
 def settle(
-    plan: Sequence[Planned], standings: Mapping[Key, Standing], policy: Policy, *, quick: bool
+    plan: Sequence[Planned],
+    standings: Mapping[Key, Standing],
+    policy: Policy,
+    *,
+    quick: bool,
+    first_pass: bool | None = None,
 ) -> Demand:
-    """Return what every entry of ``plan`` still wants, given where each stands by itself."""
+    """Return what every entry of ``plan`` still wants, given where each stands by itself.
+
+    ``plan`` may be some contests of a larger one, whose ``first_pass`` is then given.
+    """
     active = [(p, standings[p.key]) for p in plan if p.skip is None]
-    first_pass = all(s.ran for _, s in active)
+    if first_pass is None:
+        first_pass = all(s.ran for _, s in active)
     screened: frozenset[Key] = frozenset()
     if first_pass and not quick:
         best = _best_first(active)
