@@ -123,16 +123,22 @@ def serve(
     if context.invoked_subcommand is not None:
         return
     from npumark import paths
+    from npumark.server.database import check_usable, sqlite_url
     from npumark.server.process import listen
     from npumark.server.process import serve as run
-    from npumark.server.settings import Settings, config_of
+    from npumark.server.settings import Settings, config_of, data_folder
     from npumark.server.store import Store, origin_in
 
+    if url is None:
+        _check_one_address(host)
+    # Before the port, so that whoever named a wrong place is told that first.
+    folder = data_folder(str((data or paths.data_dir() / "server").absolute()))
+    check_usable(database or sqlite_url(folder / "server.sqlite"))
     with listen(host, port) as bound:
         listens = _address(*bound.getsockname()[:2])
         settings = Settings(
-            data=str((data or paths.data_dir() / "server").absolute()),
-            url=url or _own_url(host, listens),
+            data=str(folder),
+            url=url or listens,
             origin=origin,
             database=database,
             key=str(key.absolute()) if key else None,
@@ -152,6 +158,7 @@ def serve(
         finally:
             store.close()
         run(settings, bound, workers, lambda: _announce(config, listens, ready_file))
+    output.put("stopped\n")
 
 
 def _announce(config: ServerConfig, listens: str, ready_file: Path | None) -> None:
@@ -179,9 +186,9 @@ def _address(host: str, port: int) -> str:
     return f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
 
-def _own_url(host: str, listens: str) -> str:
-    """Return where people reach a server that was given no URL. Raises UsageError where it listens
-    on every address: none of them is its own."""
+def _check_one_address(host: str) -> None:
+    """Raises UsageError where a server that was given no URL listens on every address: none of
+    them is its own."""
     from npumark.errors import UsageError
 
     if host in {"", "0.0.0.0", "::"}:  # noqa: S104 - it is compared, not bound
@@ -189,7 +196,6 @@ def _own_url(host: str, listens: str) -> str:
             "a server that listens on every address has to be told which one people use",
             "Give it as in --url http://results.example.org:8000; it is part of every submission.",
         )
-    return listens
 
 
 def _require_extra() -> None:

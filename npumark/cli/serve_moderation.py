@@ -58,12 +58,14 @@ def ban_key(
     json: Json = False,
 ) -> None:
     """Refuse what a key signs from now on."""
+    from npumark.plain import count
+
     with _moderation(data, database) as moderation:
         moderation.ban_key(key, reason := _reason(why))
         hidden = moderation.hide_all_of(reason, key_id=key) if also_hide else 0
     told(
         json,
-        f"the key {key} is banned; {hidden} results were hidden",
+        f"the key {key} is banned; {count(hidden, 'result')} hidden",
         key=key,
         banned=True,
         results_hidden=hidden,
@@ -88,12 +90,14 @@ def ban_machine_of(
     json: Json = False,
 ) -> None:
     """Refuse all that the machine of a result sends, and new keys for it."""
+    from npumark.plain import count
+
     with _moderation(data, database) as moderation:
         machine = moderation.ban_machine_of(result, reason := _reason(why))
         hidden = moderation.hide_all_of(reason, machine=machine) if also_hide else 0
     told(
         json,
-        f"the machine of {result} is banned; {hidden} results were hidden",
+        f"the machine of {result} is banned; {count(hidden, 'result')} hidden",
         result=result,
         banned=True,
         results_hidden=hidden,

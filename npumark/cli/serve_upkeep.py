@@ -42,6 +42,7 @@ def reverify(
     could not be judged.
     """
     from npumark.errors import IntegrityError
+    from npumark.plain import count
     from npumark.server.plausibility import load_rules
     from npumark.server.reverify import reverify as judge_again
 
@@ -65,7 +66,7 @@ def reverify(
     )
     if found.failed:
         raise IntegrityError(
-            f"{len(found.failed)} records could not be judged; their last verdict stands",
+            f"{count(len(found.failed), 'record')} could not be judged; their last verdict stands",
             "`npumark serve admin check` says whether their bytes are those that were accepted.",
         )
 
@@ -97,13 +98,15 @@ def export_log(
     json: Json = False,
 ) -> None:
     """Write the log as static files for a CDN; what lies there already stays."""
+    from npumark.plain import count
     from npumark.server.static_log import export_log as export
 
     with opened(data, database) as engine:
         found = export(engine, folder)
     told(
         json,
-        f"{folder} holds the log of {found.size} leaves; {found.written} files are new",
+        f"{folder} holds the log of {count(found.size, 'leaf', 'leaves')}; new files: "
+        f"{found.written}",
         folder=str(folder),
         size=found.size,
         written=found.written,
@@ -122,19 +125,21 @@ def check(
     from dataclasses import asdict
 
     from npumark.errors import IntegrityError
+    from npumark.plain import count
     from npumark.server.audit import audit
 
     with opened(data, database) as engine:
         found = audit(engine, existing_key(data, key))
     text = (
-        f"{found.leaves} leaves, root {found.root}\n"
-        f"{found.results} results, {found.withdrawn} of them withdrawn; {found.figures} figures "
-        "on the board"
+        f"{count(found.leaves, 'leaf', 'leaves')}, root {found.root}\n"
+        f"{count(found.results, 'result')}, {found.withdrawn} of them withdrawn; "
+        f"{count(found.figures, 'figure')} on the board"
     )
-    told(json, "\n".join([text, *found.faults]), **asdict(found))
+    verdict = found.faults or ["All is well: log, results and receipts belong together."]
+    told(json, "\n".join([text, *verdict]), **asdict(found))
     if found.faults:
         raise IntegrityError(
-            f"{len(found.faults)} faults were found in the database",
+            f"the database is not as it should be: {count(len(found.faults), 'fault')}",
             "Stop the server and restore a backup that passes this check.",
         )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
+from typing import Final
 
 from npumark.record.model import Payload
 from npumark.report.charts import bar
@@ -12,7 +13,7 @@ from npumark.report.sheet import DIM, Sheet
 from npumark.report.words import DASH, count, duration, percent
 
 _BAR = 24
-_STAGES = {
+STAGES: Final = {
     "import": "importing runtimes",
     "verify": "checking files",
     "load": "loading",
@@ -30,6 +31,7 @@ _STAGES = {
     "spacing": "waits between attempts",
     "overhead": "measuring the harness",
 }
+"""The parts of a run's time, in words."""
 
 
 def harness(sheet: Sheet, run: Payload) -> None:
@@ -55,7 +57,7 @@ def time_spent(sheet: Sheet, run: Payload) -> None:
     """Add where the run's time went; none of it is part of a score."""
     beside = run.environment.facts.get("spent_ns")
     every = {**run.where_time_went_ns, **(beside if isinstance(beside, dict) else {})}
-    spent = {_STAGES.get(name, name.replace("_", " ")): ns for name, ns in every.items() if ns > 0}
+    spent = {STAGES.get(name, name.replace("_", " ")): ns for name, ns in every.items() if ns > 0}
     total = sum(spent.values())
     if not total:
         return

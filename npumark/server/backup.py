@@ -17,9 +17,10 @@ from npumark.server.database import shown
 def backup(engine: Engine, target: Path, *, force: bool = False) -> int:
     """Write a copy of the database, of one instant, to a file; return its bytes.
 
-    The file is whole or not there. Raises UsageError where it exists and ``force`` is not given,
-    or the database is PostgreSQL's, which has a program of its own for this; SetupError where it
-    cannot be written; IntegrityError where the copy is damaged, as then the database is.
+    The file is whole or not there, and only its owner may read it. Raises UsageError where it
+    exists and ``force`` is not given, or the database is PostgreSQL's, which has a program of its
+    own for this; SetupError where it cannot be written; IntegrityError where the copy is damaged,
+    as then the database is.
     """
     if engine.dialect.name != "sqlite":
         url = shown(engine.url.set(drivername="postgresql"))
@@ -30,6 +31,7 @@ def backup(engine: Engine, target: Path, *, force: bool = False) -> int:
     check_output(target, force=force)
     trial = target.parent / f".{target.name}.{secrets.token_hex(4)}.tmp"
     try:
+        trial.touch(mode=0o600, exist_ok=False)
         _copy(str(engine.url.database), trial)
         trial.replace(target)
     except OSError as fault:

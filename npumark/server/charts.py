@@ -81,8 +81,9 @@ def _said(attempts: Sequence[Dot]) -> str:
     counted = [f"{figure(a.ips)}" for a in attempts if a.counted]
     others = [figure(a.ips) for a in attempts if not a.counted and a.ips is not None]
     died = sum(a.ips is None for a in attempts)
-    told = [f"counted: {', '.join(counted) or 'none'} inferences/s"]
-    told += [f"not counted: {', '.join(others)}"] if others else []
+    told = [f"counted: {', '.join(counted)} inferences/s"] if counted else []
+    if others:
+        told.append(f"not counted: {', '.join(others)}{'' if counted else ' inferences/s'}")
     told += [f"{died} without a figure"] if died else []
     return "; ".join(told)
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from npumark.record.model import EngineRecord, Payload
+from npumark.report.words import shape
 from npumark.score.labels import engine_marks
 from npumark.server.figures import figures_of
 
@@ -35,9 +36,11 @@ class Apart:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """``one_series``: the figures may be ranked. ``apart`` lists what keeps them from being one
-    series first, then what may explain a difference."""
+    """``noisy``: which of the computers were not quiet. ``one_series``: the figures may be ranked.
+    ``apart`` lists what keeps them from being one series first, then what may explain a
+    difference."""
 
+    noisy: tuple[bool, ...]
     one_series: bool
     score: Compared
     peaks: tuple[Compared, ...]
@@ -51,6 +54,9 @@ _SERIES: Sequence[tuple[str, Callable[[Payload], str]]] = (
     ("edition", lambda run: run.suite.edition),
 )
 _CIRCUMSTANCES: Sequence[tuple[str, Callable[[Payload], str]]] = (
+    ("score's engine", lambda run: _scored(run)[0]),
+    ("score's format", lambda run: _scored(run)[1]),
+    ("score's shape", lambda run: _scored(run)[2]),
     ("quick run", lambda run: "yes" if run.plan.quick else "no"),
     ("operating system", lambda run: _fact(run, "os")),
     ("kernel", lambda run: _fact(run, "kernel")),
@@ -68,6 +74,7 @@ def compare(runs: Sequence[Payload]) -> Comparison:
     delivered = [_delivered(run) for run in runs]
     score = [run.score.tops if run.score else None for run in runs]
     return Comparison(
+        noisy=tuple(run.environment.noisy for run in runs),
         one_series=one_series,
         score=_compared("score", score, ranked=one_series),
         peaks=tuple(_table(peaks, ranked=one_series)),
@@ -135,6 +142,15 @@ def _role(run: Payload, engine: EngineRecord) -> str:
 
 def _apart(what: str, values: Sequence[str]) -> Apart | None:
     return Apart(what, tuple(values)) if len(set(values)) > 1 else None
+
+
+def _scored(run: Payload) -> tuple[str, str, str]:
+    """Return what reached the score: its runtime, number format and shape."""
+    score = run.score
+    if score is None:
+        return ("no score", "no score", "no score")
+    runtime = next((e.runtime_title for e in run.engines if e.id == score.engine), score.engine)
+    return (runtime, score.format, shape(score.workload))
 
 
 def _fact(run: Payload, name: str) -> str:

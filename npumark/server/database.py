@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -75,13 +75,17 @@ def make_engine(url: str) -> Engine:
 
 def check_reachable(engine: Engine) -> None:
     """Connect once. Raises SetupError saying why not: no server, no such database, no permission,
-    a file that is no database."""
+    a file that is no database. A file of SQLite is made here where it is missing, for its owner
+    alone; SQLite gives what it writes beside it the same permissions."""
     where = shown(engine.url)
     file = engine.url.database or ""
     if engine.dialect.name == "sqlite" and not Path(file).absolute().parent.is_dir():
         raise SetupError(
             f"the database {file} lies in a folder that does not exist", "Create the folder first."
         )
+    if engine.dialect.name == "sqlite":
+        with suppress(OSError):  # it is there, or SQLite says below why it cannot be
+            Path(file).touch(mode=0o600, exist_ok=False)
     reads = "SELECT count(*) FROM sqlite_master" if engine.dialect.name == "sqlite" else "SELECT 1"
     try:
         with engine.connect() as connection:
@@ -93,6 +97,16 @@ def check_reachable(engine: Engine) -> None:
         else:
             hint = "Check the URL, that PostgreSQL runs, and that the user may use the database."
         raise SetupError(f"the database {where} cannot be used: {reason}", hint) from fault
+
+
+def check_usable(url: str) -> None:
+    """Connect to a database once and let go of it. Raises SetupError as ``make_engine`` and
+    ``check_reachable`` do."""
+    engine = make_engine(url)
+    try:
+        check_reachable(engine)
+    finally:
+        engine.dispose()
 
 
 @contextmanager

@@ -18,6 +18,9 @@ _REF: Final = "#/components/schemas/{model}"
 _THEIRS: Final = "HTTPValidationError"
 """What FastAPI names where an endpoint has parameters and says nothing of their faults."""
 
+_NOTHING_SAID: Final = "Successful Response"
+"""What FastAPI says of an answer that nothing is said of."""
+
 
 def description(app: FastAPI) -> dict[str, Any]:
     """Return the OpenAPI document of ``app``, made once."""
@@ -37,6 +40,9 @@ def description(app: FastAPI) -> dict[str, Any]:
             known.setdefault(name, schema)
         for methods in document["paths"].values():
             for told in methods.values():
+                for reply in told["responses"].values():
+                    if reply["description"] == _NOTHING_SAID:
+                        reply["description"] = "It went well"
                 if _THEIRS in str(told["responses"].get("422")):
                     told["responses"]["422"] = documented("wrong_form")[422]
         for name in (_THEIRS, "ValidationError"):

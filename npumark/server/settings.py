@@ -57,7 +57,7 @@ def config_of(settings: Settings) -> ServerConfig:
     Raises UsageError for a URL, an origin or a witness that is none, SetupError where a file
     cannot be read or made, IntegrityError where one holds no keys.
     """
-    data = make(Path(settings.data))
+    data = data_folder(settings.data)
     origin = settings.origin or origin_of(settings.url)
     if not _ORIGIN.fullmatch(origin):
         raise UsageError(
@@ -81,6 +81,16 @@ def config_of(settings: Settings) -> ServerConfig:
         witnesses=settings.witnesses,
         data=data,
     )
+
+
+def data_folder(named: str) -> Path:
+    """Return the server's folder, which is made where it is missing. Raises SetupError where it
+    cannot be written to."""
+    try:
+        return make(Path(named))
+    except SetupError as fault:
+        hint = "Let the server's user write to it, or name another folder with --data."
+        raise SetupError(fault.message, hint) from fault
 
 
 def origin_of(url: str) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from sqlalchemy import Connection, Engine
 
+from npumark.errors import SetupError
 from npumark.paths import make
 from npumark.record.files import write_atomically
 from npumark.server import log
@@ -32,7 +33,10 @@ def export_log(engine: Engine, folder: Path) -> Exported:
     comes last, so that whoever reads it finds the tiles below it. Raises SetupError where the
     folder cannot be written to.
     """
-    make(folder)
+    try:
+        make(folder)
+    except SetupError as fault:
+        raise SetupError(fault.message, "Name another folder as DIR.") from fault
     written = kept = 0
     with snapshot(engine) as connection:
         size = log.head(connection).size

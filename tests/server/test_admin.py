@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import sqlite3
+import stat
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,10 +16,12 @@ from sqlalchemy import text
 
 from npumark.cli.faults import end
 from npumark.cli.serve_admin import app
+from npumark.errors import SetupError
 from npumark.record.signing import InstallKey
 from npumark.server.config import ServerConfig
 from npumark.server.database import reading, sqlite_url, writing
 from npumark.server.plausibility import load_rules
+from npumark.server.static_log import export_log
 from npumark.server.store import Store
 from npumark.transparency.tiles import parse_tile_path
 from tests import forge
@@ -174,6 +177,7 @@ def test_a_backup_is_whole_while_the_server_writes(
         connection.execute(text("UPDATE results SET hidden_why = 'not committed yet'"))
         status, told = admin("backup", str(copy))
     assert (status, told["bytes"]) == (0, copy.stat().st_size)
+    assert stat.S_IMODE(copy.stat().st_mode) == 0o600
     assert [file.name for file in copy.parent.iterdir()] == ["server.sqlite"]
     restored = opened(config_of(sqlite_url(copy)))
     assert {row.hidden_why for row in (restored.result(n) for n in _names(restored)) if row} == {
@@ -237,6 +241,23 @@ def test_a_whole_database_passes_the_check(served: Store, admin: Run) -> None:
     status, told = admin("check")
     assert (status, told["faults"]) == (0, [])
     assert (told["leaves"], told["results"], told["withdrawn"]) == (5, 5, 1)
+
+
+def test_a_check_says_that_all_is_well(served: Store, admin: Run) -> None:
+    stored.submit(served, 1)
+    status, told = admin("check", as_json=False)
+    assert status == 0
+    assert told.startswith("1 leaf, root ")
+    assert "All is well" in told
+
+
+def test_a_place_that_cannot_be_written_to_is_named_otherwise(
+    served: Store, tmp_path: Path
+) -> None:
+    (tmp_path / "taken").write_text("")
+    with pytest.raises(SetupError) as caught:
+        export_log(served.engine, tmp_path / "taken" / "log")
+    assert caught.value.hint == "Name another folder as DIR."
 
 
 def test_the_check_computes_tiles_again(served: Store, admin: Run) -> None:

@@ -269,4 +269,5 @@ def test_a_signed_withdrawal_is_carried_out_once(client: Client) -> None:
     assert first.json() == second.json()
     gone = client.ask("GET", f"{path}/record")
     assert (gone.status_code, gone.json()["error"]["code"]) == (410, "withdrawn")
-    assert client.ask("GET", f"{path}/receipt").json()["log"]["index"] == receipt["log"]["index"]
+    assert client.ask("GET", f"{path}/receipt").json() == receipt
+    assert client.ask("GET", f"{path}/proof").json()["log"]["index"] == receipt["log"]["index"]

@@ -147,6 +147,28 @@ def test_a_database_that_cannot_be_used(
     assert "database" in capsys.readouterr().err
 
 
+def test_a_wrong_place_is_told_before_a_port_that_is_taken(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        assert main(["serve", "--port", port, "--data", str(tmp_path / "file")]) == 2
+    told = capsys.readouterr().err
+    assert "--data" in told
+    assert "NPUMARK_HOME" not in told
+    assert "port" not in told
+
+
+def test_a_server_says_that_it_stopped_and_its_database_is_its_own(tmp_path: Path) -> None:
+    with live(tmp_path) as server:
+        file = tmp_path / "data" / "server" / "server.sqlite"
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600
+        server.process.terminate()
+        assert server.process.stdout is not None
+        assert server.process.stdout.read() == "stopped\n"
+
+
 def test_a_server_on_every_address_has_to_be_told_its_own(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

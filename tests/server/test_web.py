@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import csv
+import hashlib
 import io
 import json
 import re
@@ -18,7 +19,8 @@ import pytest
 from fastapi import FastAPI
 from sqlalchemy import update
 
-from npumark.record.model import Payload
+from npumark.record.envelope import Receipt
+from npumark.record.model import Check, Payload
 from npumark.report.catalog import Catalog
 from npumark.server import web
 from npumark.server.api.board import _cell
@@ -29,6 +31,8 @@ from npumark.server.database import writing
 from npumark.server.reverify import OTHER_RULES
 from npumark.server.store import Store
 from npumark.server.tables import results
+from npumark.server.web.computer import facts, state, violations
+from npumark.server.web.entry_view import entry_view, latency
 from npumark.server.web.page_cache import PageCache
 from npumark.server.web.pages import query
 from npumark.server.web.result_view import result_view
@@ -37,7 +41,7 @@ from tests import forge
 from tests.server import populated
 from tests.server.conftest import config_of
 from tests.server.populated import NASTY, Shown
-from tests.server.stored import withdrawal
+from tests.server.stored import new_result, registration, withdrawal
 
 
 class Client:
@@ -197,14 +201,129 @@ def test_the_result_page_holds_all_that_speaks_for_a_result(site: Site) -> None:
         "All at once",
         "Large-batch peak",
         "ResNet-50",
-        f"npumark verify npumark-{shown.cards}.json --log https://{forge.ORIGIN}",
+        f"npumark verify npumark-{shown.cards}.json --receipt npumark-{shown.cards}.receipt.json",
         f"/api/v1/results/{shown.cards}/record",
-        f"/api/v1/results/{shown.cards}/receipt",
+        f'/api/v1/results/{shown.cards}/receipt" download="npumark-{shown.cards}.receipt.json"',
+        f"/api/v1/results/{shown.cards}/proof",
         'href="/processors/npu-intel-ai-boost"',
     ):
         assert needed in text, needed
     assert "not ranked" not in text
     assert "Under the present rules" not in text
+
+
+def test_a_record_and_its_receipt_download_as_files_that_verify_takes(site: Site) -> None:
+    name = f"npumark-{site.shown.cards}"
+    address = f"/api/v1/results/{site.shown.cards}"
+    record = site.client.get(f"{address}/record")
+    receipt = site.client.get(f"{address}/receipt")
+    assert f'filename="{name}.json"' in record.headers["content-disposition"]
+    assert f'filename="{name}.receipt.json"' in receipt.headers["content-disposition"]
+    row = site.store.result(site.shown.cards)
+    assert row is not None
+    assert receipt.content == row.receipt
+    digest = hashlib.sha256(record.content).hexdigest()
+    assert Receipt.model_validate_json(receipt.content).record_sha256 == digest
+
+
+def test_a_fresh_board_says_how_to_submit_and_one_without_a_rank_where_results_are(
+    sqlite_store: Store,
+) -> None:
+    client = Client(create_app(sqlite_store.config, sqlite_store, now=forge.NOW.timestamp))
+    command = f"npumark submit --server https://{forge.ORIGIN}"
+    fresh = client.get("/").text
+    assert "No result was submitted yet." in fresh
+    assert command in fresh
+    sqlite_store.register_key(registration())
+    sqlite_store.accept(new_result(ranked=False, not_ranked_because=["quick"]))
+    unranked = client.get("/").text
+    assert "Nothing is ranked yet." in unranked
+    assert "clear the filter" not in unranked
+    assert command in unranked
+    assert "clear the filter" in client.get("/?q=nothing").text
+
+
+def test_the_computer_is_told_in_words_with_units_and_nothing_twice() -> None:
+    checks = {
+        "cpu_busy": Check(value=1.0, why=None, violation=True),
+        "memory": Check(
+            value={"available_bytes": 23_606_243_328, "needed_bytes": 301_989_888},
+            why=None,
+            violation=False,
+        ),
+        "clocks": Check(
+            value={"current_khz": {"min": 3_000_000, "max": 5_400_000}, "boost": True},
+            why=None,
+            violation=False,
+        ),
+        "throttling": Check(
+            value={"before": {"a": 7}, "in_window": {"a": 0}}, why=None, violation=False
+        ),
+        "cpu_limits": Check(value={"usable": 4, "logical": 32}, why=None, violation=False),
+        "kernel": Check(value="6.14", why=None, violation=False),
+        "of the future": Check(value=[{"x": 1}, None], why=None, violation=False),
+    }
+    assert dict(state(checks, beside={"kernel": "6.14"})) == {
+        "processor busy before the run": "100 %",
+        "memory": "available 23.6 GB, needed 302.0 MB",
+        "clocks": "current 3.00 GHz to 5.40 GHz, boost yes",
+        "throttled before the run": "no",
+        "processors that may be used": "4 of 32",
+        "of the future": "x 1, unknown",
+    }
+    assert list(violations(checks)) == ["processor busy before the run: 100 %"]
+    known = {"memory_bytes": 68_719_476_736, "isa": ["avx2", "fma"], "boot": None, "why": {}}
+    assert dict(facts(known)) == {"memory": "68.7 GB", "instruction sets": "avx2, fma"}
+
+
+@pytest.mark.parametrize("value", ["hot", [], {"available_bytes": "x"}, {"in_window": 3}, True])
+def test_a_check_of_another_form_is_shown_as_it_is(value: Any) -> None:
+    names = ("cpu_busy", "memory", "throttling", "cpu_limits", "thermal")
+    checks = {name: Check(value=value, why=None, violation=True) for name in names}
+    assert len(list(violations(checks))) == len(names)
+
+
+def test_what_was_not_quiet_is_named() -> None:
+    run = forge.forge_payload()
+    busy = {"cpu_busy": Check(value=0.87, why=None, violation=True)}
+    environment = run.environment.model_copy(update={"checks": busy, "noisy": True})
+    noisy = run.model_copy(update={"environment": environment, "warnings": ["noisy"]})
+    view = result_view(noisy, Catalog())
+    assert view.warnings == ()
+    assert view.violations == ("processor busy before the run: 87 %",)
+    assert compare([noisy, run]).noisy == (True, False)
+
+
+def test_a_run_s_time_is_told_in_the_words_of_the_terminal_most_first() -> None:
+    run = forge.forge_payload()
+    spent = {"import": 1_000_000_000, "loop": 3_000_000_000, "placement": 0}
+    view = result_view(run.model_copy(update={"where_time_went_ns": spent}), Catalog())
+    assert view.went == (("timed loops", "3.0 s (75 %)"), ("importing runtimes", "1.0 s (25 %)"))
+
+
+@pytest.mark.parametrize(
+    ("ns", "text"), [(136_400_000, "136 ms"), (1_362_000_000, "1.36 s"), (43_210, "0.0432 ms")]
+)
+def test_a_latency_has_three_digits(ns: int, text: str) -> None:
+    assert latency(ns) == text
+
+
+def test_what_does_not_count_has_no_dot_that_does() -> None:
+    run = forge.forge_payload()
+    entry = next(e for e in run.entries if e.figure and e.stats.counted)
+    lost = entry.model_copy(update={"counts": False, "why_not": "gate_failed"})
+    view = entry_view(lost, "a network", "CPU", 1.0, best=False)
+    assert not any(dot.counted for dot in view.dots)
+    assert "<title>not counted: " in dots(view.dots, view.middle)
+
+
+def test_scores_of_different_formats_are_told_apart() -> None:
+    run = forge.forge_payload()
+    assert run.score is not None
+    other = run.model_copy(update={"score": run.score.model_copy(update={"format": "FP4"})})
+    assert [(a.what, a.values[1]) for a in compare([run, other]).apart] == [
+        ("score's format", "FP4")
+    ]
 
 
 def test_what_is_not_ranked_says_why_in_words(site: Site) -> None:

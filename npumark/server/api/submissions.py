@@ -128,13 +128,24 @@ def record(request: Request, result_id: Id) -> Response:
     return Response(raw, 200, headers, JSON)
 
 
-@router.get("/results/{id}/receipt", responses=documented("not_found", "wrong_form"))
-def receipt(request: Request, result_id: Id) -> Proof:
+@router.get(
+    "/results/{id}/receipt",
+    response_model=Receipt,
+    responses=documented("not_found", "wrong_form"),
+)
+def receipt(request: Request, result_id: Id) -> Response:
+    """Return the receipt that was given when the result was accepted, to the byte; of a withdrawn
+    one as well. `npumark verify RECORD --receipt FILE` checks it."""
+    row = _logged(request, result_id)
+    name = f'attachment; filename="npumark-{result_id}.receipt.json"'
+    return Response(row.receipt, 200, {"Content-Disposition": name}, JSON)
+
+
+@router.get("/results/{id}/proof", responses=documented("not_found", "wrong_form"))
+def proof(request: Request, result_id: Id) -> Proof:
     """Return a proof that the result is in the log as it is now; of a withdrawn one as well."""
     store = request.app.state.store
-    row = store.result(result_id)
-    if row is None:
-        raise refuse("not_found", "there is no such result", id=result_id)
+    row = _logged(request, result_id)
     with reading(store.engine) as connection:
         head, index = log.head(connection), row.leaf_index
         entry = log.leaf(connection, index)
@@ -150,6 +161,14 @@ def shown(row: Any) -> Any:
         raise refuse("not_found", "there is no such result")
     if row.withdrawn_at is not None:
         raise refuse("withdrawn", "its owner withdrew it", since=instant(row.withdrawn_at))
+    return row
+
+
+def _logged(request: Request, result_id: str) -> Any:
+    """Return the row of a result that was ever accepted. Raises Refused (not_found)."""
+    row = request.app.state.store.result(result_id)
+    if row is None:
+        raise refuse("not_found", "there is no such result", id=result_id)
     return row
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from npumark.plain import count
 from npumark.record.model import Entry
 from npumark.report import entries as words_of
 from npumark.report.advice import ENTRIES
 from npumark.report.catalog import Catalog
 from npumark.report.sheet import Part
-from npumark.report.words import DASH, count, duration, part, shape
+from npumark.report.words import DASH, figure, part, shape
 from npumark.server.charts import Dot
 
 
@@ -40,7 +41,7 @@ class EntryView:
 
 def entry_view(entry: Entry, name: str, role: str, greatest: float, *, best: bool) -> EntryView:
     found = entry.figure
-    latency = _median_latency(entry)
+    median = _median_latency(entry)
     return EntryView(
         name=name,
         label=words_of.label(entry),
@@ -55,7 +56,7 @@ def entry_view(entry: Entry, name: str, role: str, greatest: float, *, best: boo
         unstable=entry.stats.unstable,
         place=_place(entry),
         evidence=_evidence(entry, role),
-        latency=duration(latency / 1e9) if latency is not None else "",
+        latency=latency(median) if median is not None else "",
         dots=tuple(_dots(entry)),
         middle=found.ips if found else None,
         attempts=_attempts(entry),
@@ -70,10 +71,11 @@ def title_of(entry: Entry, catalog: Catalog) -> str:
 
 def _dots(entry: Entry) -> list[Dot]:
     """Return the attempts of an entry: those that its figure is the median of are its fastest
-    ``stats.counted`` (all of a network's; methodology §3, §7)."""
+    ``stats.counted`` (all of a network's; methodology §3, §7). Of one that does not count none
+    does."""
     landed = {a.n: a.measurement.ips for a in entry.attempts if a.measurement is not None}
     fastest = sorted(landed, key=lambda n: (-landed[n], n))
-    counted = set(fastest[: entry.stats.counted])
+    counted = set(fastest[: entry.stats.counted] if entry.counts else ())
     return [Dot(a.n, landed.get(a.n), a.n in counted) for a in entry.attempts]
 
 
@@ -81,7 +83,7 @@ def _attempts(entry: Entry) -> str:
     if not entry.attempts:
         return ""
     counted, of = entry.stats.counted, len(entry.attempts)
-    if counted in (0, of):
+    if not entry.counts or counted in (0, of):
         return count(of, "attempt")
     return f"{counted} of {of} attempts"
 
@@ -122,6 +124,11 @@ def _median_latency(entry: Entry) -> int | None:
         (a.measurement for a in entry.attempts if a.measurement is not None), key=lambda m: m.ips
     )
     return landed[(len(landed) - 1) // 2].latency_ns.median if landed else None
+
+
+def latency(ns: int) -> str:
+    """Return a latency to three significant digits."""
+    return f"{figure(ns / 1e9)} s" if ns >= 1e9 else f"{figure(ns / 1e6)} ms"
 
 
 def _text(part: Part) -> str:

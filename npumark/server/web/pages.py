@@ -14,7 +14,8 @@ from fastapi import Request
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
 from starlette.responses import Response
 
-from npumark.report.words import count, figure, part, percent, shape, tops
+from npumark.plain import count
+from npumark.report.words import figure, part, percent, shape, tops
 from npumark.server.charts import bar, dots, histogram
 from npumark.server.refusal import CODES, Refused
 from npumark.server.web.page_cache import PageCache

@@ -6,18 +6,20 @@ written; numbers are the record's own, which were recomputed when it was accepte
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
+from npumark.plain import count
 from npumark.record.box import BoxCard, BoxRole
 from npumark.record.model import Delivered, EngineRecord, Entry, Payload, Processor
 from npumark.report import entries as words_of
 from npumark.report.advice import WARNINGS, advice
 from npumark.report.catalog import Catalog
-from npumark.report.words import count, duration, figure, shape, size
+from npumark.report.closing import STAGES
+from npumark.report.words import duration, percent, shape
 from npumark.score.labels import engine_marks, role_text
 from npumark.server.figures import Device, device_of
+from npumark.server.web.computer import facts, state, violations
 from npumark.server.web.entry_view import EntryView, entry_view, title_of
 
 
@@ -80,7 +82,7 @@ class BoxView:
 
 @dataclass(frozen=True, slots=True)
 class ResultView:
-    """``facts`` are of the computer and its state, as pairs of words; ``warnings`` sentences."""
+    """``machine``, ``state`` and ``went`` are pairs of words, ``warnings`` sentences."""
 
     payload: Payload
     processors: tuple[ProcessorView, ...]
@@ -114,15 +116,17 @@ def result_view(payload: Payload, catalog: Catalog) -> ResultView:
             )
     found.sort(key=lambda p: _peak(p.engines[0].record), reverse=True)
     checks = payload.environment.checks
+    violated = tuple(violations(checks))
+    told = {"noisy"} if violated else set()
     return ResultView(
         payload=payload,
         processors=tuple(_after_first(found)),
         boxes=tuple(_box(payload, role) for role in (payload.box.roles if payload.box else ())),
-        machine=tuple(_facts(payload.machine)),
-        state=tuple((_named(n), _value(c.value, c.why)) for n, c in checks.items()),
-        violations=tuple(_named(n) for n, c in checks.items() if c.violation),
-        warnings=tuple(advice(WARNINGS, code).says for code in payload.warnings),
-        went=tuple((_named(n), duration(ns / 1e9)) for n, ns in payload.where_time_went_ns.items()),
+        machine=tuple(facts(payload.machine)),
+        state=tuple(state(checks, beside=payload.machine)),
+        violations=violated,
+        warnings=tuple(advice(WARNINGS, c).says for c in payload.warnings if c not in told),
+        went=tuple(_went(payload.where_time_went_ns)),
     )
 
 
@@ -249,33 +253,9 @@ def _processor_title(processor: Processor, payload: Payload) -> str:
     return f"{role_text(processor, payload.processors)} · {processor.name}"
 
 
-def _facts(machine: dict[str, Any]) -> list[tuple[str, str]]:
-    """Return what the record says of its computer, without what it could not read."""
-    found = []
-    for name, value in machine.items():
-        if name == "why" or value in (None, [], {}):
-            continue
-        if name == "memory_bytes" and type(value) is int:
-            found.append(("memory", size(value)))
-        else:
-            found.append((_named(name), _value(value)))
-    return found
-
-
-def _named(code: str) -> str:
-    return code.replace("_", " ")
-
-
-def _value(value: Any, why: str | None = None) -> str:
-    if value is None:
-        return f"unknown: {why}" if why else "unknown"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, float):
-        return figure(value)
-    if isinstance(value, list):
-        return ", ".join(map(_value, value))
-    if isinstance(value, dict):
-        known = {k: v for k, v in value.items() if v not in (None, [], {})}
-        return ", ".join(f"{_named(str(k))} {_value(v)}" for k, v in known.items())
-    return str(value)
+def _went(spent: Mapping[str, int]) -> Iterable[tuple[str, str]]:
+    """Yield what the run's time was spent on, most first."""
+    for name, ns in sorted(spent.items(), key=lambda item: -item[1]):
+        if ns > 0:
+            share = percent(ns / sum(spent.values()))
+            yield STAGES.get(name, name.replace("_", " ")), f"{duration(ns / 1e9)} ({share})"
