@@ -37,6 +37,11 @@ def one_line(text: str) -> str:
     return " ".join(printable(text).split())
 
 
+def count(number: int, one: str, many: str | None = None) -> str:
+    """Return ``1 attempt`` or ``3 attempts``."""
+    return f"{number} {one if number == 1 else many or one + 's'}"
+
+
 def json_safe(raw: str) -> str:
     """Return a JSON document with every character that does not print escaped, line ends apart."""
     if all(line.isprintable() for line in raw.split("\n")):

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from npumark.cli import output
+from npumark.cli.ask import ask
 
 if TYPE_CHECKING:
     from npumark.machine.machine_id import MachineId
@@ -73,17 +73,16 @@ def rotate(
     Records that were signed before stay signed, and uploaded results stay this machine's. A server
     takes up to eight keys of a machine; a ninth has to wait a day and replaces the oldest.
     """
-    from npumark.errors import UsageError
     from npumark.record.keystore import describe
     from npumark.record.keystore import rotate as replace
 
     if not yes:
-        if not sys.stdin.isatty():
-            raise UsageError(
-                "replacing the key needs a yes, and there is no terminal to ask on",
-                "Give --yes.",
-            )
-        typer.confirm("Replace this installation's key?", abort=True, err=True)
+        ask(
+            "Replace this installation's key?",
+            nobody="replacing the key needs a yes",
+            hint="Give --yes.",
+            declined="the key was not replaced",
+        )
     key = replace()
     info = describe()
     lines = [f"new key {key.key_id}, kept in {info.place if info else 'an unknown place'}"]

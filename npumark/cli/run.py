@@ -178,6 +178,7 @@ def run(
 
     With --submit you are asked before anything is measured, and no connection is opened until the
     record is saved. An upload that fails waits for `npumark submit` and changes no exit status.
+    What is uploaded needs a score, so the peak test has to be among what is measured.
 
     An engine that is named and cannot be measured here is told and left out; the others run.
 
@@ -217,6 +218,7 @@ def run(
         raise typer.Exit(carry_out(request, dry_run=dry_run, as_json=json))
     if dry_run:
         raise typer.BadParameter("--dry-run measures nothing that could be submitted")
+    _check_scored(request)
     address = _agreed(server, yes=yes, insecure_http=insecure_http)
     status, run_id = _measure(request, json)
     _upload(run_id, address)
@@ -226,6 +228,23 @@ def run(
 def carry_out(request: RunRequest, *, dry_run: bool, as_json: bool) -> int:
     """Measure, or show what would be measured; return the exit status."""
     return _plan(request, as_json) if dry_run else _measure(request, as_json)[0]
+
+
+def _check_scored(request: RunRequest) -> None:
+    """Raise UsageError where a request leaves out what a score is made of, without which nothing
+    can be uploaded. What a resumed run was asked for is known only from its record."""
+    from npumark.errors import UsageError
+    from npumark.orchestrator.select import select_workloads
+    from npumark.pack.manifest import load_manifest
+
+    if request.workloads is None or request.box == "on" or request.resume is not None:
+        return
+    chosen = select_workloads(load_manifest(request.manifest), request.workloads)
+    if not any(workload.tier == "peak" for workload, _ in chosen):
+        raise UsageError(
+            "without the peak test the run has no score, and only a run with one is uploaded",
+            "Add `--workload peak`, or leave --submit out.",
+        )
 
 
 def _agreed(server: str | None, *, yes: bool, insecure_http: bool) -> Address:
@@ -241,13 +260,18 @@ def _agreed(server: str | None, *, yes: bool, insecure_http: bool) -> Address:
 def _upload(run_id: str, address: Address) -> None:
     """Upload a saved run and say on standard error what became of it, whatever it was."""
     from npumark.cli.submit import failure, send, tell
-    from npumark.errors import NpumarkError
+    from npumark.errors import NpumarkError, UsageError
     from npumark.report.page import page_of
     from npumark.report.uploads import render
 
     try:
         done = send(run_id, address)
         fault = failure(done, address)
+    except UsageError as why:
+        tell(f"note: the run is saved, and it was not uploaded: {why.message}")
+        if why.hint:
+            tell(why.hint)
+        return
     except NpumarkError as early:
         done, fault = None, early
     if done is not None and done.items:

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from npumark.cli import complete, output
-from npumark.cli.options import InsecureHttp, Server, Yes
+from npumark.cli.ask import ask
+from npumark.cli.options import InsecureHttp, Server
+from npumark.plain import count
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,13 +35,16 @@ def submit(
     run: Annotated[
         str | None,
         typer.Argument(
-            metavar="[RUN]",
+            metavar="RUN",
             help="A run's id or the start of it, a record's file, or the last run.",
             autocompletion=complete.runs,
         ),
     ] = None,
     server: Server = None,
-    yes: Yes = False,
+    yes: Annotated[
+        bool,
+        typer.Option("--yes", help="Agree to what is sent, or to --withdraw, without being asked."),
+    ] = False,
     listed: Annotated[
         bool, typer.Option("--list", help="Show every upload and where it stands; send nothing.")
     ] = False,
@@ -59,7 +64,8 @@ def submit(
             "--withdraw",
             metavar="RUN",
             autocompletion=complete.runs,
-            help="Take the result of a run off the server's pages; its log keeps a hash.",
+            help="Have the server delete the result of a run for good: the run can never be sent "
+            "there again, and the log keeps a hash. Asks first.",
         ),
     ] = None,
     discard: Annotated[
@@ -67,13 +73,18 @@ def submit(
         typer.Option(
             "--discard",
             metavar="RESULT",
-            help="Drop an upload that waits or was refused: its result's id, or its run's.",
+            help="Drop an upload that waits or was refused, by its result's id or its run's; with "
+            "--server where several servers have one.",
         ),
     ] = None,
     insecure_http: InsecureHttp = False,
     trust_new_key: Annotated[
         bool,
-        typer.Option("--trust-new-key", help="Accept that the server has another key than before."),
+        typer.Option(
+            "--trust-new-key",
+            help="Accept that the server has another key than before. If its log began anew as "
+            "well, that is another history: `verify --online` proves no earlier receipt by it.",
+        ),
     ] = False,
 ) -> None:
     """Upload a run to a results server, and what waits from earlier.
@@ -83,25 +94,29 @@ def submit(
     command line, logs and names stay here. An upload that is interrupted anywhere, or that meets
     no server, waits for the next `npumark submit` and arrives exactly once.
 
+    A run needs a score, or a total of all cards at once, to be uploaded: one without the peak test
+    stays here.
+
     The server is the one of --server, of NPUMARK_SERVER, or the one used last.
 
     Exit status: 0 everything was sent; 2 the request cannot be carried out, or nobody agreed; 5
     the server refused something, or is not to be trusted; 6 it could not be reached, and what is
-    queued waits.
+    queued waits; 130 stopped at the question, and nothing was sent.
     """
     if sum((listed, dry_run, withdraw is not None, discard is not None)) > 1:
         raise typer.BadParameter("give one of --list, --dry-run, --withdraw and --discard")
     if listed:
-        _list(server, as_json=json, insecure_http=insecure_http)
+        _list(server, as_json=json)
         return
     if dry_run:
-        _dry_run(run, server, as_json=json, insecure_http=insecure_http)
+        _dry_run(run, server, as_json=json)
+        return
+    if discard is not None:
+        _discard(discard, server, as_json=json)
         return
     address = chosen(server, insecure_http=insecure_http)
     if withdraw is not None:
-        _withdraw(withdraw, address, as_json=json, trust_new_key=trust_new_key)
-    elif discard is not None:
-        _discard(discard, address, as_json=json)
+        _withdraw(withdraw, address, yes=yes, as_json=json, trust_new_key=trust_new_key)
     else:
         _send(run, address, yes=yes, as_json=json, trust_new_key=trust_new_key)
 
@@ -129,11 +144,10 @@ def chosen(server: str | None, *, insecure_http: bool) -> Address:
 def agree(address: Address, shown: Listing, *, yes: bool) -> None:
     """Have somebody agree to what is sent to a server, unless they did before.
 
-    Raises UsageError where they do not, or where there is nobody to ask.
+    Raises as ``ask`` where they do not.
     """
     from dataclasses import replace
 
-    from npumark.errors import UsageError
     from npumark.report.page import page_of
     from npumark.report.uploads import listing_text
     from npumark.upload.servers import CONSENT, known, remember
@@ -144,18 +158,12 @@ def agree(address: Address, shown: Listing, *, yes: bool) -> None:
     tell(f"What is sent to {address.url}:")
     print(listing_text(shown, page_of(sys.stderr)), end="", file=sys.stderr, flush=True)
     if not yes:
-        if not (sys.stdin.isatty() and sys.stderr.isatty()):
-            raise UsageError(
-                f"nobody agreed yet that results go to {address.origin}, and there is no terminal "
-                "to ask on",
-                "Agree with --yes; `npumark submit --dry-run` shows what is sent.",
-            )
-        try:
-            yes = typer.confirm(f"Send results to {address.origin} from now on?", err=True)
-        except typer.Abort:
-            yes = False
-    if not yes:
-        raise UsageError("nothing was sent: it was not agreed to", "Nothing is lost either.")
+        ask(
+            f"Send results to {address.origin} from now on?",
+            nobody=f"nobody agreed yet that results go to {address.origin}",
+            hint="Agree with --yes; `npumark submit --dry-run` shows what is sent.",
+            declined="nothing was sent: it was not agreed to",
+        )
     remember(address, replace(server, consent=CONSENT))
 
 
@@ -163,17 +171,25 @@ def send(
     run: str | None, address: Address, *, yes: bool = False, trust_new_key: bool = False
 ) -> Outcome:
     """Queue a run (the last one by default) and send everything that waits for a server, once it
-    is agreed to. Raises what keeps it from being begun."""
+    is agreed to. One that is named and was sent before is told, and nothing is sent. Raises what
+    keeps it from being begun."""
     import time
 
     from npumark.upload.client import Client
     from npumark.upload.listing import general, listing
     from npumark.upload.queue import Queue
     from npumark.upload.session import Session
-    from npumark.upload.submit import deliver
+    from npumark.upload.submit import Outcome, deliver
 
     keys, shell, queue = _own_keys(), _shell(), Queue(address.slug)
     run_id, prepared = _wanted(run, queue)
+    earlier = queue.of_run(run_id) if run_id is not None and prepared is None else None
+    if earlier is not None and earlier.receipt is not None:
+        at = earlier.receipt.received_at
+        if run is not None:
+            tell(f"note: run {run_id} was already sent, at {at}; nothing was sent now")
+            return Outcome([earlier])
+        tell(f"note: the last run, {run_id}, was already sent, at {at}")
     key = keys.install()
     agree(address, listing(prepared, key.key_id) if prepared else general(), yes=yes)
     with Client(address, shell=shell) as client:
@@ -239,12 +255,12 @@ def failure(done: Outcome, address: Address) -> NpumarkError | None:
     if not refused:
         return None
     return IntegrityError(
-        f"{address.origin} refused {len(refused)} of {len(done.items)} uploads",
+        f"{address.origin} refused {len(refused)} of {count(len(done.items), 'upload')}",
         "They are kept; `npumark submit --list` shows them with the reasons.",
     )
 
 
-def _dry_run(run: str | None, server: str | None, *, as_json: bool, insecure_http: bool) -> None:
+def _dry_run(run: str | None, server: str | None, *, as_json: bool) -> None:
     import time
 
     from npumark.record.canonical import canonical_bytes
@@ -260,7 +276,7 @@ def _dry_run(run: str | None, server: str | None, *, as_json: bool, insecure_htt
     if not as_json:
         output.put(listing_text(listing(prepared, key.key_id), page_of(sys.stdout)))
         return
-    origin = known(chosen(server, insecure_http=insecure_http)).origin
+    origin = known(chosen(server, insecure_http=True)).origin  # nothing is sent
     record = prepared.signed(key)
     envelope = stated(
         "submission",
@@ -275,16 +291,27 @@ def _dry_run(run: str | None, server: str | None, *, as_json: bool, insecure_htt
     output.put(submission(envelope, canonical_bytes(record)).decode())
 
 
-def _withdraw(run: str, address: Address, *, as_json: bool, trust_new_key: bool) -> None:
+def _withdraw(run: str, address: Address, *, yes: bool, as_json: bool, trust_new_key: bool) -> None:
     from npumark.upload.client import Client
     from npumark.upload.queue import Queue
     from npumark.upload.session import Session
     from npumark.upload.submit import withdraw
 
     queue, shell = Queue(address.slug), _shell()
+    item = queue.find(_run_id(run))
+    if item.status == "withdrawn":
+        tell(f"note: it was already withdrawn, at {item.state.withdrawn_at}")
+    elif item.status == "sent" and not yes:
+        ask(
+            f"Withdraw run {item.state.run_id}? {address.origin} deletes its result for good, and "
+            "the run can never be sent there again.",
+            nobody="a withdrawal deletes a result for good",
+            hint="Agree with --yes.",
+            declined="nothing was withdrawn",
+        )
     with queue.held(), Client(address, shell=shell) as client:
         session = Session(client, _own_keys(), shell, trust_new_key=trust_new_key)
-        item = withdraw(queue.find(_run_id(run)), session)
+        item = withdraw(queue.find(item.state.result_id), session)
     _put([item], as_json=as_json)
 
 
@@ -300,13 +327,17 @@ def _run_id(name: str) -> str:
         return name
 
 
-def _discard(name: str, address: Address, *, as_json: bool) -> None:
-    from npumark.upload.queue import Queue
+def _discard(name: str, server: str | None, *, as_json: bool) -> None:
+    from npumark.upload.queue import Queue, find_waiting
     from npumark.upload.submit import discard
 
-    queue = Queue(address.slug)
-    with queue.held():
+    if server is not None:
+        queue = Queue(chosen(server, insecure_http=True).slug)  # nothing is sent
         item = queue.find(_run_id(name))
+    else:
+        queue, item = find_waiting(_run_id(name))
+    with queue.held():
+        item = queue.find(item.state.result_id)
         discard(item, queue)
     if as_json:
         output.put_json({"discarded": item.state.result_id})
@@ -314,13 +345,12 @@ def _discard(name: str, address: Address, *, as_json: bool) -> None:
         output.put(f"Dropped the upload of run {item.state.run_id}; the run itself stays.\n")
 
 
-def _list(server: str | None, *, as_json: bool, insecure_http: bool) -> None:
+def _list(server: str | None, *, as_json: bool) -> None:
     from npumark.upload.queue import Queue, queues
 
-    if server is None:
-        listed = queues()
-    else:
-        listed = [Queue(chosen(server, insecure_http=insecure_http).slug)]
+    listed = queues()
+    if server is not None:
+        listed = [Queue(chosen(server, insecure_http=True).slug)]  # nothing is sent
     found: list[Item] = []
     for queue in listed:
         items, faults = queue.items()

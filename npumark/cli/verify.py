@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from npumark.cli import complete, output
+from npumark.plain import count
 
 if TYPE_CHECKING:
     from npumark.cli.verify_log import LogReport
@@ -62,8 +63,10 @@ def verify(
     show which installation made it. Raw samples beside the record are checked against it as well.
 
     With --log, each server's receipt is checked: its signature, that it is for the very bytes that
-    were sent, and that they are in the server's transparency log. No connection is opened without
-    --online, which fetches the log's present head and exits with 5 where the log was rewritten.
+    were sent, and that they are in the server's transparency log. Of somebody else's result,
+    download the record and the receipt from its page: `npumark verify RECORD --receipt FILE`. No
+    connection is opened without --online, which fetches the log's present head and exits with 5
+    where the log was rewritten.
     """
     from npumark.cli.report import diagnostics_of
     from npumark.cli.verify_log import check_receipts
@@ -102,7 +105,8 @@ def verify(
     fault = fault or signed.fault
     if faults and fault is None:
         fault = IntegrityError(
-            f"{path} does not recompute: {faults} of its values are not what its attempts give",
+            f"{path} does not recompute: {faults} of its values {'is' if faults == 1 else 'are'} "
+            "not what its attempts give",
             "Use an unedited copy, or the npumark version and pack that made it.",
         )
     if json:
@@ -114,7 +118,8 @@ def verify(
         attempts += sum(len(r.attempts) for r in payload.box.roles) if payload.box else 0
         output.put(
             f"{path}: the digest holds, and every figure recomputes exactly from "
-            f"{attempts} attempts{_stated(payload)}; {_kept(payload, raw)}.\n{signed.line}\n"
+            f"{count(attempts, 'attempt')}{_stated(payload)}; {_kept(payload, raw)}.\n"
+            f"{signed.line}\n"
         )
     else:
         lines = [*map(str, found), *(raw or ())]
@@ -144,7 +149,7 @@ def _kept(payload: Payload, raw: list[str] | None) -> str:
     lost, of = without_samples(payload)
     seen = raw is not None and lost < of
     told = "the raw samples agree" if seen else "no raw samples lie beside it"
-    return f"{told}, and {lost} of {of} attempts kept none" if lost else told
+    return f"{told}, and {lost} of {count(of, 'attempt')} kept none" if lost else told
 
 
 def _differences(whole: Record, digest: str, manifest: Path | None) -> list[Difference]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from npumark.errors import NpumarkError
+from npumark.plain import count
 
 if TYPE_CHECKING:
     from npumark.record.model import Record
@@ -35,7 +36,7 @@ def check_receipts(whole: Record, receipt: Path | None, *, online: bool) -> LogR
     report = LogReport()
     try:
         if receipt is None:
-            found: Sequence[Held] = receipts.of_run(whole.payload.run_id)
+            found: Sequence[Held] = receipts.of_run(whole.payload)
         else:
             found = [receipts.in_file(receipt, whole.model_dump(by_alias=True))]
     except NpumarkError as fault:
@@ -62,11 +63,12 @@ def check_receipts(whole: Record, receipt: Path | None, *, online: bool) -> LogR
 
 
 def _asked(held: Held, head: Checkpoint) -> Grown:
-    from npumark.upload.client import Client
+    from npumark.cli.submit import tell
+    from npumark.upload.client import Client, Shell
     from npumark.upload.log_check import check_log
     from npumark.upload.published_log import PublishedLog
 
-    with Client(held.address) as client:
+    with Client(held.address, shell=Shell(tell=tell)) as client:
         return check_log(held.receipt, head, PublishedLog(client, held.log_key))
 
 
@@ -86,11 +88,15 @@ def _offline(held: Held, proved: Proved) -> str:
 
 
 def _online(head: Checkpoint, grown: Grown) -> str:
-    seen = f", nor since it was last seen ({grown.known.size} leaves)" if grown.known else ""
+    seen = f", nor since it was last seen ({_leaves(grown.known)})" if grown.known else ""
     return (
         f"The log has {grown.present} now; nothing of it changed since the receipt "
-        f"({head.size} leaves){seen}."
+        f"({_leaves(head)}){seen}."
     )
+
+
+def _leaves(head: Checkpoint) -> str:
+    return count(head.size, "leaf", "leaves")
 
 
 def _begun(held: Held) -> dict[str, Any]:

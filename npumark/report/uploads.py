@@ -8,9 +8,10 @@ from typing import Any
 from npumark.plain import one_line
 from npumark.report.page import Page
 from npumark.report.sheet import DIM, STRONG, WARN, Sheet
-from npumark.upload.item import Item
+from npumark.upload.item import Item, State
 from npumark.upload.links import Upload
 from npumark.upload.listing import Listing
+from npumark.upload.servers import url_of
 from npumark.upload.standing import not_ranked
 
 
@@ -48,6 +49,7 @@ def _upload(sheet: Sheet, item: Item) -> None:
     name = state.label or "a run without a score"
     sheet.line((one_line(name), STRONG))
     sheet.say(f"run {state.run_id}, result {state.result_id}, queued {state.queued_at}", indent=2)
+    sheet.path("For:", url_of(item.slug) or item.slug, indent=2)
     if state.withdrawn_at is not None:
         sheet.say(f"Withdrawn at {state.withdrawn_at}.", indent=2, style=WARN)
     elif receipt is not None:
@@ -71,21 +73,29 @@ def _upload(sheet: Sheet, item: Item) -> None:
             style=DIM,
         )
     else:
-        tried = f"tried at {state.tried_at}" if state.tried_at else "not tried yet"
-        sheet.say(f"Queued, {tried}.", indent=2)
+        sheet.say(f"Queued, {_tried(state)}.", indent=2)
+
+
+def _tried(state: State) -> str:
+    parts = [f"tried at {state.tried_at}"] if state.tried_at else []
+    if state.unreached_at:
+        parts.append(f"the server could not be reached at {state.unreached_at}")
+    return "; ".join(parts) or "not tried yet"
 
 
 def document(item: Item) -> dict[str, Any]:
-    """Return one upload as JSON values."""
+    """Return one upload as JSON values; ``server`` is null where none is remembered."""
     state, receipt = item.state, item.receipt
     return {
         "run_id": state.run_id,
         "result_id": state.result_id,
         "payload_sha256": state.payload_sha256,
         "label": state.label,
+        "server": url_of(item.slug),
         "status": item.status,
         "queued_at": state.queued_at,
         "tried_at": state.tried_at,
+        "unreached_at": state.unreached_at,
         "withdrawn_at": state.withdrawn_at,
         "url": receipt.url if receipt else None,
         "ranked": receipt.ranked if receipt else None,

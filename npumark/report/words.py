@@ -6,6 +6,7 @@ import math
 import re
 
 from npumark.gates.measures import MEASURES
+from npumark.plain import count as count
 from npumark.score.labels import tops_text
 
 DASH = "—"
@@ -128,8 +129,3 @@ def shape(workload: str) -> str:
     if len(parts) != 3:
         return workload
     return f"{parts[0]}×{parts[1]}, {parts[2]} layers"
-
-
-def count(number: int, one: str, many: str | None = None) -> str:
-    """Return ``1 attempt`` or ``3 attempts``."""
-    return f"{number} {one if number == 1 else many or one + 's'}"

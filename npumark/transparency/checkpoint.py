@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
+from npumark.plain import count
 from npumark.transparency.merkle import EMPTY_ROOT, HASH_BYTES
 from npumark.transparency.note import VerifierKey, decoded, open_note
 
@@ -25,7 +26,7 @@ class Checkpoint:
     root: bytes
 
     def __str__(self) -> str:
-        return f"{self.size} leaves, root {self.root.hex()}"
+        return f"{count(self.size, 'leaf', 'leaves')}, root {self.root.hex()}"
 
     def encode(self) -> str:
         """Return the text of the note: three lines."""

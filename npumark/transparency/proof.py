@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from npumark.errors import IntegrityError
+from npumark.plain import count
 from npumark.record.envelope import LogProof
 from npumark.transparency.checkpoint import Checkpoint, open_checkpoint
 from npumark.transparency.merkle import HASH_BYTES, leaf_hash, verify_inclusion
@@ -35,12 +36,14 @@ def check_log_proof(proof: LogProof, vkey: str) -> Checkpoint:
         raise IntegrityError("the log's proof holds what is no sha256", ASK)
     if proof.index >= head.size:
         raise IntegrityError(
-            f"the log's proof is of leaf {proof.index}, and the log had {head.size} leaves", ASK
+            f"the log's proof is of leaf {proof.index}, and the log had "
+            f"{count(head.size, 'leaf', 'leaves')}",
+            ASK,
         )
     if not verify_inclusion(leaf_hash(entry), proof.index, head.size, path, head.root):
         raise IntegrityError(
-            f"the log's proof does not show leaf {proof.index} under the head of {head.size} "
-            "leaves",
+            f"the log's proof does not show leaf {proof.index} under the head of "
+            f"{count(head.size, 'leaf', 'leaves')}",
             ASK,
         )
     return head

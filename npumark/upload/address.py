@@ -55,7 +55,7 @@ def parse_address(text: str, *, insecure_http: bool = False) -> Address:
     except ValueError:
         raise UsageError(f"{shown!r} is not a server's address", _HINT) from None
     if parts.scheme not in _PORTS or not host:
-        raise UsageError(f"{shown!r} is not a server's address", _HINT)
+        raise UsageError(f"{shown!r} is not a server's address", _whole(shown))
     if parts.username or parts.password or parts.query or parts.fragment:
         raise UsageError(
             f"a server's address holds no user name, query or fragment, and {shown!r} does", _HINT
@@ -73,3 +73,17 @@ def parse_address(text: str, *, insecure_http: bool = False) -> Address:
             f"Use https://{origin}, or insist with --insecure-http.",
         )
     return address
+
+
+def _whole(text: str) -> str:
+    """Return what to give in place of ``text``, an address that may lack its scheme alone."""
+    if "://" in text:
+        return _HINT
+    for scheme in ("https", "http"):
+        try:
+            address = parse_address(f"{scheme}://{text}")
+        except UsageError:
+            continue
+        if address.loopback == (scheme == "http"):
+            return f"Give it with its scheme: {address.url}."
+    return _HINT

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import socket
 import ssl
 import time
 from collections.abc import Callable, Mapping
@@ -32,6 +33,7 @@ LONGEST_WAIT_S: Final = 60.0
 PATIENCE_S: Final = 300.0
 """A server that asks for a longer wait is not waited for: what is queued is sent another time."""
 MOST_BYTES: Final = 4 << 20
+STAYS: Final = "What is queued stays queued; `npumark submit` sends it."
 PASSING: Final = frozenset({408, 425, 429, 500, 502, 503, 504})
 """Answers that another attempt may change."""
 
@@ -149,7 +151,7 @@ class Client:
             wait = self._wait(attempt, asked)
             self._shell.tell(f"{self.address.origin}: {why}; again in {wait:.0f} s")
             self._shell.sleep(wait)
-        hint = "What is queued stays queued; `npumark submit` sends it."
+        hint = STAYS
         if asked is not None and asked > PATIENCE_S:
             hint = f"It asks to wait {_span(asked)}. {hint}"
         raise NetworkError(f"{self.address.url} cannot be used: {why}", hint)
@@ -231,10 +233,17 @@ def _told(answer: Answer) -> str:
 
 
 def _reason(fault: httpx.TransportError) -> str:
-    said = one_line(str(fault))[:200]
     if isinstance(fault, httpx.TimeoutException):
         return "it did not answer in time"
-    return said or type(fault).__name__
+    cause: BaseException | None = fault
+    while cause is not None and not isinstance(cause, OSError):
+        cause = cause.__cause__ or cause.__context__
+    if isinstance(cause, ConnectionRefusedError):
+        return "nothing answers there; is the server running?"
+    if isinstance(cause, socket.gaierror):
+        return "no computer of that name is known"
+    said = cause.strerror if cause is not None and cause.strerror else str(fault)
+    return one_line(said)[:200] or type(fault).__name__
 
 
 def _span(seconds: float) -> str:

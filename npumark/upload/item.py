@@ -37,7 +37,8 @@ class Refusal(_Form):
 
 class State(_Form):
     """What is known of an upload beside its bytes. ``tried_at`` is when it was last about to be
-    sent: from then on it may have arrived. Null: not so far."""
+    sent: from then on it may have arrived. ``unreached_at`` is when there was last no server to
+    send it to. Null: not so far."""
 
     schema_: Literal["npumark-upload/1"] = Field(alias="schema")
     run_id: Annotated[str, Field(max_length=200)]
@@ -46,6 +47,7 @@ class State(_Form):
     label: str | None
     queued_at: Instant
     tried_at: Instant | None = None
+    unreached_at: Instant | None = None
     refused: Refusal | None = None
     withdrawn_at: Instant | None = None
 
@@ -59,6 +61,11 @@ class Item:
     folder: Path
     state: State
     receipt: Receipt | None
+
+    @property
+    def slug(self) -> str:
+        """The name of the server's folder, as ``Address.slug``."""
+        return self.folder.parent.name
 
     @property
     def status(self) -> Status:

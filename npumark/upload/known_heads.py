@@ -31,7 +31,7 @@ def of(origin: str) -> Checkpoint | None:
 
     Raises IntegrityError where what is kept cannot be read: it is never taken for nothing.
     """
-    place = _folder() / f"{slug_of(origin)}.json"
+    place = place_of(origin)
     try:
         with place.open("rb") as file:
             raw = file.read(2 * MAX_NOTE)  # a note, and what is beside it
@@ -54,8 +54,13 @@ def remember(note: str, vkey: str) -> None:
     if known is not None and known.size >= head.size:
         return
     kept = _Known(origin=head.origin, log_key=vkey, checkpoint=note)
-    place = paths.make(_folder()) / f"{slug_of(head.origin)}.json"
-    write_atomically(place, canonical_bytes(kept.model_dump()) + b"\n", force=True)
+    paths.make(_folder())
+    write_atomically(place_of(head.origin), canonical_bytes(kept.model_dump()) + b"\n", force=True)
+
+
+def place_of(origin: str) -> Path:
+    """Return the file that the last head of the log ``origin`` is kept in."""
+    return _folder() / f"{slug_of(origin)}.json"
 
 
 def keep_evidence(note: str, head: Checkpoint) -> Path:

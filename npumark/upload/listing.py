@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from npumark.plain import count
 from npumark.record.model import Payload
 from npumark.upload.prepare import Prepared
 
@@ -23,6 +24,36 @@ _BESIDE: Final = (
     "the machine ID, a digest that is the same for every upload from this computer",
     "the instant of sending, and what every connection tells: the address it comes from",
 )
+
+
+_WORDS: Final = {
+    "os": "operating system",
+    "os_version": "its version",
+    "isa": "instruction sets",
+    "memory_bytes": "memory",
+    "bios": "BIOS",
+    "bios_date": "BIOS date",
+    "raw_name": "the name that its driver gives",
+    "model_id": "the number of its model",
+    "cuda_driver": "CUDA driver",
+    "runtimes": "the runtimes that found it",
+    "cpu_model": "CPU model",
+    "cpu_vendor": "CPU vendor",
+    "cpu_family": "CPU family",
+    "cpu_model_number": "CPU model number",
+    "cpu_stepping": "CPU stepping",
+    "cpu_busy": "how busy the CPU was",
+    "cpu_limits": "limits of the CPU",
+    "idle_window_s": "how long it was watched before",
+    "resident_bytes": "the memory that processes held",
+    "load_beside_measuring": "the load of other processes",
+    "load_while_measuring": "the load while measuring",
+    "became_idle": "whether it became idle",
+    "ended_by": "what ended the run",
+    "spent_ns": "where the time went",
+    "boot": "the digest of its start",
+}
+"""Names of fields as people say them; others are their own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +108,9 @@ def _public(run: Payload, key_id: str, *, release: bool) -> list[str]:
     software = {"npumark": run.tool.version, "Python": run.tool.python, **run.tool.packages}
     checks = (name for name, check in run.environment.checks.items() if check.value is not None)
     state = _names([*checks, *run.environment.facts])
+    measured = f"{count(len(attempts), 'attempt')} of {count(len(run.entries), 'entry', 'entries')}"
     return [
-        f"{score}{len(attempts)} attempts of {len(run.entries)} entries{together}: {_ATTEMPT}",
+        f"{score}{measured}{together}: {_ATTEMPT}",
         f"when it was measured ({run.created}) and the run's id ({run.run_id})",
         f"processors: {_names(p.name for p in run.processors)}; of each: {_names(details)}",
         f"the machine: {_facts(run.machine)}",
@@ -110,11 +142,23 @@ def _kept(local: Payload, upload: Payload) -> list[str]:
 
 def _facts(machine: Mapping[str, Any]) -> str:
     told = {n: v for n, v in machine.items() if v is not None and n != "why"}
-    return ", ".join(
-        f"{name.replace('_', ' ')} {value}" if isinstance(value, str) else name.replace("_", " ")
-        for name, value in told.items()
-    )
+    return ", ".join(f"{_word(name)}{_said(name, value)}" for name, value in told.items())
+
+
+def _said(name: str, value: Any) -> str:
+    """Return what a fact says, after its name: texts, sizes and lists alone."""
+    if isinstance(value, str):
+        return f" {value}"
+    if isinstance(value, list):
+        return f" ({', '.join(map(str, value))})"
+    if name.endswith("_bytes") and isinstance(value, int):
+        return f" {value / 2**30:.1f} GiB"
+    return ""
 
 
 def _names(names: Iterable[str]) -> str:
-    return ", ".join(dict.fromkeys(name.replace("_", " ") for name in names))
+    return ", ".join(dict.fromkeys(map(_word, names)))
+
+
+def _word(name: str) -> str:
+    return _WORDS.get(name, name.replace("_", " "))

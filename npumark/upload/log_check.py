@@ -36,9 +36,13 @@ def check_log(receipt: Receipt, proved: Checkpoint, log: PublishedLog) -> Grown:
         _check(receipt, [proved, *([known] if known else [])], present, log)
     except IntegrityError as fault:
         kept = known_heads.keep_evidence(note, present)
-        raise IntegrityError(
-            fault.message, f"{fault.hint} The present one is kept in {kept}."
-        ) from fault
+        hint = f"{fault.hint} The present one is kept in {kept}."
+        if known is not None:
+            hint += (
+                " If they announced that the log began anew, move "
+                f"{known_heads.place_of(receipt.origin)} away to check receipts of the new one."
+            )
+        raise IntegrityError(fault.message, hint) from fault
     known_heads.remember(note, log.vkey)
     return Grown(present, known)
 

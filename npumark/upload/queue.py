@@ -27,6 +27,7 @@ from npumark.orchestrator.lock import Taken, measuring
 from npumark.record.envelope import result_id_of
 from npumark.record.files import sync_folder
 from npumark.upload.item import RECEIPT, Item, State, check_record, read_item, read_state
+from npumark.upload.servers import url_of
 
 _ASIDE: Final = "set-aside"
 _PASSING: Final = ".passing-"
@@ -148,6 +149,32 @@ def queues() -> list[Queue]:
     root = uploads_dir()
     names = sorted(p.name for p in root.iterdir() if p.is_dir()) if root.is_dir() else []
     return [Queue(name) for name in names]
+
+
+def find_waiting(name: str) -> tuple[Queue, Item]:
+    """Return the upload that ``name`` means, as ``Queue.find``, whatever server it is for, and its
+    queue: the one that was not sent where there are several. Raises UsageError where that is not
+    just one."""
+    fits = [
+        (queue, item)
+        for queue in queues()
+        for item in queue.items()[0]
+        if name in (item.state.result_id, item.state.run_id)
+    ]
+    waiting = [fit for fit in fits if fit[1].status in ("queued", "refused")]
+    found = waiting or fits
+    if not found:
+        raise UsageError(
+            f"nothing called {name[:60]!r} is queued, or was sent",
+            "`npumark submit --list` shows every upload.",
+        )
+    if len(found) > 1:
+        urls = ", ".join(url_of(item.slug) or item.slug for _, item in found)
+        raise UsageError(
+            f"{len(found)} servers have an upload called {name[:60]!r}: {urls}",
+            "Name the one that is meant with --server.",
+        )
+    return found[0]
 
 
 def item_folders(queue: Path) -> list[Path]:

@@ -13,6 +13,8 @@ from pydantic import ValidationError
 from npumark.errors import IntegrityError, UsageError
 from npumark.record.canonical import canonical_bytes, strict_loads
 from npumark.record.envelope import Receipt
+from npumark.record.history import run_folder
+from npumark.record.model import Payload
 from npumark.transparency.checkpoint import Checkpoint
 from npumark.transparency.receipt import check_receipt, log_key_of
 from npumark.upload import servers
@@ -71,16 +73,27 @@ class Held:
         return servers.of_origin(self.receipt.origin)
 
 
-def of_run(run_id: str) -> list[Held]:
+def of_run(run: Payload) -> list[Held]:
     """Return the receipts of a run: one for each server that took it. Raises UsageError where
     there is none, IntegrityError where one cannot be read."""
-    found = list(_sent(run_id))
+    found = list(_sent(run.run_id))
     if not found:
         raise UsageError(
-            f"no server's receipt for run {run_id} is kept here",
-            f"`npumark submit {run_id}` uploads it; --receipt names a receipt's file.",
+            f"no server's receipt for run {run.run_id} is kept here", _without_receipt(run)
         )
     return found
+
+
+def _without_receipt(run: Payload) -> str:
+    try:
+        own = run_folder(run.run_id).record.is_file()
+    except (UsageError, OSError):  # a name that no run here has
+        own = False
+    if not own:
+        return "Download the receipt from the result's page, and give its file with --receipt."
+    if run.score is None and run.box is None:
+        return "It has no score, and only a run with one can be uploaded."
+    return f"`npumark submit {run.run_id}` uploads it; --receipt names a receipt's file."
 
 
 def in_file(place: Path, record: dict[str, Any]) -> Held:
@@ -103,7 +116,7 @@ def in_file(place: Path, record: dict[str, Any]) -> Held:
     except ValidationError:
         raise IntegrityError(
             f"{place} holds no receipt of a form that this npumark reads",
-            "Name the file that holds the server's receipt.",
+            "Download the receipt, and not the log's proof alone, from the result's page.",
         ) from None
     run_id = record["payload"]["run_id"]
     if receipt.run_id != run_id:

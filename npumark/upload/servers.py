@@ -113,6 +113,16 @@ def last_used() -> KnownServer | None:
     return max(_readable(), key=lambda server: server.used_at, default=None)
 
 
+def url_of(slug: str) -> str | None:
+    """Return the address of the server whose folder has that name; null where none that can be
+    read is remembered."""
+    try:
+        found = _decode(_path(slug).read_bytes())
+    except OSError:
+        return None
+    return found.url if found else None
+
+
 def of_origin(origin: str) -> KnownServer | None:
     """Return the server of that name whose key is remembered; null where none is.
 
@@ -146,9 +156,10 @@ def pinned(
     first = server.public_key
     if first is not None and not trust_new_key and told.public_key != first:
         raise IntegrityError(
-            f"{address.origin} has the key {_short(told.public_key)}, and had {_short(first)} when "
-            "it was first used: it is another server, or somebody is between",
-            "Ask whoever runs it; a key that was exchanged is accepted with --trust-new-key.",
+            f"{address.origin} has the key {_short(told.public_key)}, and had {_short(first)} "
+            "before: it is another server, or somebody is between",
+            "Ask whoever runs it; a key that was exchanged is accepted with --trust-new-key. A log "
+            "that began anew with it is another history, of which earlier receipts prove nothing.",
         )
     if first is not None and not trust_new_key and told.origin != server.origin:
         raise IntegrityError(

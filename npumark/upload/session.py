@@ -10,16 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any
 
 from npumark.errors import IntegrityError, NetworkError
 from npumark.record.canonical import canonical_bytes
 from npumark.record.signing import InstallKey, Purpose, sign_statement
-from npumark.upload.client import Answer, Client, Error, Shell
+from npumark.upload.client import STAYS, Answer, Client, Error, Shell
 from npumark.upload.prepare import Keys
 from npumark.upload.servers import KnownServer, ServerInfo, known, pinned, remember
-
-STAYS: Final = "What is queued stays queued; `npumark submit` sends it."
 
 Body = Callable[[InstallKey], bytes]
 """Makes what is posted, signed by the key that it is given."""
@@ -57,7 +55,14 @@ class Session:
             after = self._shell.now()
             info, at = self._read(answer)
             address = self._client.address
-            server = pinned(known(address), info, address, trust_new_key=self._trust_new_key)
+            first = known(address)
+            server = pinned(first, info, address, trust_new_key=self._trust_new_key)
+            if first.public_key not in (None, server.public_key):
+                self._shell.tell(
+                    f"note: {address.origin} has another key than before. If its log is another as "
+                    "well, its history begins anew: receipts of the old one are still checked with "
+                    "`npumark verify --log`, but --online cannot prove that the old one only grew"
+                )
             self._server = replace(server, used_at=after)
             remember(address, self._server)
             self._allowed_s, self._most_bytes = info.limits.skew_s, info.limits.body_bytes

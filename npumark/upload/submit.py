@@ -13,16 +13,16 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from npumark.errors import IntegrityError, NpumarkError, UsageError
+from npumark.errors import IntegrityError, NetworkError, NpumarkError, UsageError
 from npumark.record.canonical import canonical_bytes
 from npumark.record.envelope import Receipt
 from npumark.record.signing import InstallKey
 from npumark.transparency.receipt import check_receipt
-from npumark.upload.client import Error
+from npumark.upload.client import STAYS, Error
 from npumark.upload.item import Item, Refusal
 from npumark.upload.prepare import Prepared, resigned
 from npumark.upload.queue import Queue
-from npumark.upload.session import STAYS, Session, instant
+from npumark.upload.session import Session, instant
 
 
 @dataclass(slots=True)
@@ -95,6 +95,10 @@ def send_all(queue: Queue, session: Session) -> Outcome:
                 done.items.append(_send(item, session))
     except NpumarkError as fault:
         done.fault = fault
+        if isinstance(fault, NetworkError):
+            for item in queue.items()[0]:
+                if item.status == "queued":
+                    item.with_state(unreached_at=instant(session.now()))
     done.skew_s = session.skew_s
     return done
 
@@ -118,7 +122,11 @@ def withdraw(item: Item, session: Session) -> Item:
             session.stated("withdrawal", key, key_id=key.key_id, result_id=result_id)
         )
 
-    _, error = session.post(f"/api/v1/results/{result_id}/withdrawal", body)
+    try:
+        _, error = session.post(f"/api/v1/results/{result_id}/withdrawal", body)
+    except (NetworkError, IntegrityError) as fault:
+        hint = (fault.hint or "").replace(STAYS, "A withdrawal is not queued: ask for it again.")
+        raise type(fault)(fault.message, hint) from fault
     if error is not None and error.code != "withdrawn":
         raise IntegrityError(
             f"{session.origin} does not withdraw {result_id}: {error.message} ({error.code})",
@@ -129,15 +137,20 @@ def withdraw(item: Item, session: Session) -> Item:
 
 def discard(item: Item, queue: Queue) -> None:
     """Take an upload out of the queue. Raises UsageError where it arrived, or may have."""
-    if item.status in ("sent", "withdrawn"):
+    if item.status == "withdrawn":
+        raise UsageError(
+            f"{item.state.result_id} was sent, and withdrawn at {item.state.withdrawn_at}",
+            "Nothing of it waits, and its receipt is the proof that it was there.",
+        )
+    if item.status == "sent":
         raise UsageError(
             f"{item.state.result_id} was sent, and its receipt is the proof of that",
-            f"`npumark submit --withdraw {item.state.run_id}` takes it off the server's pages.",
+            f"`npumark submit --withdraw {item.state.run_id}` deletes it from the server for good.",
         )
     if item.status == "queued" and item.state.tried_at is not None:
         raise UsageError(
             f"{item.state.result_id} was tried at {item.state.tried_at} and may have arrived",
-            "`npumark submit` completes it; --withdraw takes it off the pages afterwards.",
+            "`npumark submit` completes it; --withdraw deletes it from the server afterwards.",
         )
     queue.remove(item)
 

@@ -88,7 +88,7 @@ def test_rotation_without_a_terminal_needs_a_yes(
     assert keystore.install_key() == key
 
 
-@pytest.mark.parametrize(("answer", "status"), [("y\n", 0), ("n\n", 1), ("", 1)])
+@pytest.mark.parametrize(("answer", "status"), [("y\n", 0), ("n\n", 2), ("", 2)])
 def test_rotation_asks(
     answer: str,
     status: int,
@@ -101,9 +101,12 @@ def test_rotation_asks(
     terminal = io.StringIO(answer)
     monkeypatch.setattr(terminal, "isatty", lambda: True, raising=False)
     monkeypatch.setattr("sys.stdin", terminal)
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
     assert main(["keys", "rotate"]) == status
     assert (keystore.install_key() != key) is (status == 0)
-    assert "Replace this installation's key?" in capsys.readouterr().err
+    err = capsys.readouterr().err
+    assert "Replace this installation's key?" in err
+    assert ("the key was not replaced" in err) is (status == 2)
 
 
 def test_rotation_tells_both_keys(capsys: pytest.CaptureFixture[str]) -> None:

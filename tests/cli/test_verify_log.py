@@ -12,10 +12,13 @@ from typing import Any
 import pytest
 
 from npumark.cli.app import main
+from npumark.errors import UsageError
 from npumark.record.canonical import canonical_bytes
 from npumark.record.envelope import Receipt
+from npumark.record.history import run_folder
+from npumark.record.model import Record
 from npumark.record.signing import InstallKey
-from npumark.upload import client, servers
+from npumark.upload import client, receipts, servers
 from npumark.upload.address import parse_address
 from npumark.upload.queue import Queue
 from tests import forge
@@ -203,6 +206,45 @@ def test_a_receipts_file_with_the_record_that_a_server_shows(
     assert verify("--receipt", str(receipt))[0] == 0  # of the run itself: what was sent is kept
     receipt.write_bytes(raw.replace(b'"ranked":false', b'"ranked":true'))
     assert verify("--receipt", str(receipt), record=public)[0] == 5
+
+
+def test_somebody_else_checks_a_downloaded_record_with_its_receipt(
+    verify: Verify, machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NPUMARK_HOME", str(tmp_path / "another"))
+    public, receipt = tmp_path / "public.json", tmp_path / "receipt.json"
+    public.write_bytes(canonical_bytes(UPLOAD))
+    raw = canonical_bytes(machine.receipt.model_dump(by_alias=True))
+    receipt.write_bytes(raw)
+    status, _, err = verify("--log", record=public)
+    assert status == 2
+    assert "Download the receipt from the result's page" in err
+    status, out, _ = verify("--receipt", str(receipt), record=public)
+    assert (status, machine.log.asked) == (0, [])
+    assert "only the receipt itself says" in out
+    assert "proves leaf 20" in out
+    assert verify("--receipt", str(receipt), "--online", record=public)[0] == 0
+    assert machine.log.asked
+    index = json.dumps(machine.receipt.log.index).encode()
+    receipt.write_bytes(raw.replace(b'"index":' + index, b'"index":3'))
+    assert verify("--receipt", str(receipt), record=public)[0] == 5
+
+
+def test_a_run_without_a_score_is_not_said_to_be_uploadable(
+    verify: Verify, machine: Machine
+) -> None:
+    payload = forge.forge_payload(run_id="20261130T120000Z-000003", small=True)
+    whole = Record.model_validate(forge.forge_record(payload))
+    folder = run_folder(payload.run_id)
+    folder.path.mkdir(parents=True)
+    folder.record.touch()
+    hints = []
+    for run in (whole.payload, whole.payload.model_copy(update={"score": None})):
+        with pytest.raises(UsageError) as missing:
+            receipts.of_run(run)
+        hints.append(missing.value.hint or "")
+    assert "`npumark submit" in hints[0]
+    assert "no score" in hints[1]
 
 
 def test_a_receipts_file_of_another_run_or_of_none(

@@ -72,6 +72,14 @@ def test_waits_double_up_to_a_bound_and_then_it_gives_up() -> None:
     assert "stays queued" in (gone.value.hint or "")
 
 
+def test_a_port_that_nobody_listens_on_is_told_in_words() -> None:
+    refused = httpx.ConnectError("[Errno 111] Connection refused")
+    refused.__cause__ = ConnectionRefusedError(111, "Connection refused")
+    with pytest.raises(NetworkError, match="is the server running") as gone:
+        Line(refused).client.get("/x")
+    assert "Errno" not in gone.value.message
+
+
 def test_waits_are_spread_so_that_not_everybody_comes_at_once() -> None:
     line = Line(httpx.ConnectError("refused"), httpx.ConnectError("refused"), OK, draw=0.0)
     line.client.get("/x")

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import httpx
 import pytest
@@ -41,6 +41,24 @@ def say(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
         return status, *capsys.readouterr()
 
     return run
+
+
+class Terminal(io.StringIO):
+    """Standard input with somebody at it."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+class Stopped(Terminal):
+    """Somebody who presses Ctrl-C."""
+
+    def readline(self, *_: object) -> NoReturn:
+        raise KeyboardInterrupt
+
+
+def gone(request: httpx.Request) -> httpx.Response:
+    raise httpx.ConnectError("connection refused", request=request)
 
 
 @pytest.fixture(autouse=True)
@@ -81,18 +99,25 @@ def test_consent_and_server_are_remembered(server: PaperServer, say: Say) -> Non
 def test_on_a_terminal_the_answer_decides(
     server: PaperServer, say: Say, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Terminal(io.StringIO):
-        def isatty(self) -> bool:
-            return True
-
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     monkeypatch.setattr(sys, "stdin", Terminal("n\n"))
-    assert say("--server", URL)[0] == 2
-    assert server.asked == []
+    status, _, err = say("--server", URL)
+    assert (status, server.asked) == (2, [])
+    assert "next:" not in err
     monkeypatch.setattr(sys, "stdin", Terminal(""))
     assert say("--server", URL)[0] == 2
     monkeypatch.setattr(sys, "stdin", Terminal("y\n"))
     assert say("--server", URL)[0] == 0
+
+
+def test_whoever_stops_at_the_question_is_told_so(
+    server: PaperServer, say: Say, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    monkeypatch.setattr(sys, "stdin", Stopped())
+    status, _, err = say("--server", URL)
+    assert (status, server.asked) == (130, [])
+    assert "stopped: nothing was sent" in err
 
 
 def test_without_a_server_there_is_none_to_send_to(say: Say) -> None:
@@ -128,20 +153,29 @@ def test_the_document_says_what_the_text_says(server: PaperServer, say: Say) -> 
 def test_what_was_sent_is_shown_again_and_not_sent(server: PaperServer, say: Say) -> None:
     say("--server", URL, "--yes")
     server.asked.clear()
-    status, out, _ = say(RUN)
+    status, out, err = say(RUN)
     assert status == 0
     assert f"Sent: {URL}/results/" in out
+    assert f"run {RUN} was already sent" in err
+    assert "nothing was sent now" in err
+    assert server.asked == []
+
+
+def test_a_run_that_was_sent_waits_for_no_other(server: PaperServer, say: Say) -> None:
+    say("--server", URL, "--yes")
+    save(OTHER)
+    server.overrides["/api/v1/server"] = [gone] * 6
+    assert say(OTHER)[0] == 6
+    server.asked.clear()
+    assert say(RUN)[0] == 0
     assert server.asked == []
 
 
 def test_a_server_that_is_not_there_leaves_it_queued(server: PaperServer, say: Say) -> None:
-    def gone(request: httpx.Request) -> httpx.Response:
-        raise httpx.ConnectError("connection refused", request=request)
-
     server.overrides["/api/v1/server"] = [gone] * 6
     status, out, err = say("--server", URL, "--yes")
     assert status == 6
-    assert "Queued, not tried yet" in out
+    assert "Queued, the server could not be reached at " in out
     assert "stays queued" in err
     assert "Queued" in say("--list")[1]
     assert say()[0] == 0
@@ -152,7 +186,7 @@ def test_a_refusal_is_told_with_its_code_and_kept(server: PaperServer, say: Say)
     status, out, err = say("--server", URL, "--yes")
     assert status == 5
     assert "Refused (above_ceiling): it is above_ceiling." in out
-    assert "refused 1 of 1 uploads" in err
+    assert "refused 1 of 1 upload\n" in err
     (upload,) = json.loads(say("--list", "--json")[1])["uploads"]
     assert upload["refused"]["details"] == {"n": 1}
     assert say("--discard", upload["result_id"]) == (
@@ -165,19 +199,64 @@ def test_a_refusal_is_told_with_its_code_and_kept(server: PaperServer, say: Say)
 
 def test_a_result_is_withdrawn_by_the_name_of_its_run(server: PaperServer, say: Say) -> None:
     say("--server", URL, "--yes")
-    for _ in range(2):
-        status, out, _ = say("--withdraw", "last")
-        assert status == 0
-        assert "Withdrawn at " in out
+    status, out, err = say("--withdraw", "last", "--yes")
+    assert (status, err) == (0, "")
+    assert "Withdrawn at " in out
     assert len(server.withdrawn) == 1
+    status, out, err = say("--withdraw", "last")
+    assert status == 0
+    assert "already withdrawn, at " in err
+    status, _, err = say("--discard", RUN)
+    assert status == 2
+    assert "--withdraw" not in err
+
+
+def test_nothing_is_withdrawn_before_somebody_said_yes(
+    server: PaperServer, say: Say, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    say("--server", URL, "--yes")
+    assert say("--withdraw", RUN)[0] == 2
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    monkeypatch.setattr(sys, "stdin", Terminal("n\n"))
+    status, _, err = say("--withdraw", RUN)
+    assert status == 2
+    assert "deletes its result for good" in err
+    assert server.withdrawn == {}
+    monkeypatch.setattr(sys, "stdin", Terminal("y\n"))
+    assert say("--withdraw", RUN)[0] == 0
+    assert len(server.withdrawn) == 1
+
+
+def test_a_withdrawal_without_a_server_is_not_said_to_be_queued(
+    server: PaperServer, say: Say
+) -> None:
+    say("--server", URL, "--yes")
+    server.overrides["/api/v1/server"] = [gone] * 6
+    status, _, err = say("--withdraw", RUN, "--yes")
+    assert status == 6
+    assert "A withdrawal is not queued: ask for it again." in err
+    assert "stays queued" not in err
+
+
+def test_each_upload_says_which_server_it_is_for(server: PaperServer, say: Say) -> None:
+    server.overrides["/api/v1/server"] = [gone] * 12
+    for url in (URL, "http://lab.example"):
+        assert say("--server", url, "--yes", "--insecure-http")[0] == 6
+    assert "For: http://lab.example" in say("--list", "--server", "http://lab.example")[1]
+    listed = json.loads(say("--list", "--json")[1])["uploads"]
+    assert {upload["server"] for upload in listed} == {URL, "http://lab.example"}
+    status, _, err = say("--discard", RUN)
+    assert status == 2
+    assert f"2 servers have an upload called {RUN!r}" in err
+    assert say("--discard", RUN, "--server", URL)[0] == 0
+    assert say("--discard", RUN)[0] == 0  # the other one, whatever server was used last
+    assert say("--list")[1] == "Nothing was uploaded yet.\n"
+    assert say("--discard", RUN)[0] == 2
 
 
 def test_a_last_run_that_cannot_be_sent_holds_up_none_that_waits(
     server: PaperServer, say: Say
 ) -> None:
-    def gone(request: httpx.Request) -> httpx.Response:
-        raise httpx.ConnectError("connection refused", request=request)
-
     server.overrides["/api/v1/server"] = [gone] * 6
     say("--server", URL, "--yes")
     record = local_record(OTHER)
@@ -196,7 +275,10 @@ def test_a_dry_run_shows_the_list_and_needs_no_server(say: Say) -> None:
     assert (status, err) == (0, "")
     assert "Published, for everybody" in out
     assert RUN in out
-    assert "boot" not in out.partition("Stays here")[0]
+    sent = out.partition("Stays here")[0]
+    for machine_talk in ("boot", "isa,", "raw name", "memory bytes", "idle window s", "1 attempts"):
+        assert machine_talk not in sent
+    assert "1 attempt of 1 entry" in " ".join(sent.split())
 
 
 def test_a_dry_run_puts_the_very_bytes_out(server: PaperServer, say: Say) -> None:
@@ -241,7 +323,7 @@ def test_a_report_links_the_result(
     say("--server", URL, "--yes")
     main(["report", RUN])
     assert f"Uploaded: {URL}/results/" in capsys.readouterr().out
-    say("--withdraw", RUN)
+    say("--withdraw", RUN, "--yes")
     main(["report", RUN])
     assert "Uploaded, withdrawn at " in capsys.readouterr().out
 

@@ -45,13 +45,36 @@ def test_what_is_queued_arrives_and_can_be_withdrawn(
         assert (upload["run_id"], upload["status"]) == (run, "sent")
         assert served.ask("GET", f"/api/v1/results/{upload['result_id']}").status == 200
     assert main(["keys", "rotate", "--yes"]) == 0
-    assert main(["submit", "--withdraw", RUNS[0]]) == 0
+    assert main(["submit", "--withdraw", RUNS[0], "--yes"]) == 0
     capsys.readouterr()
     assert main(["submit", "--list", "--json"]) == 0
     listed = {u["run_id"]: u for u in json.loads(capsys.readouterr().out)["uploads"]}
     assert [listed[run]["status"] for run in RUNS] == ["withdrawn", "sent"]
     gone = listed[RUNS[0]]["result_id"]
     assert served.ask("GET", f"/api/v1/results/{gone}").status == 410
+
+
+def test_somebody_else_checks_a_result_with_what_its_page_offers(
+    served: Live,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("NPUMARK_KEYSTORE", "file")
+    save(RUNS[0])
+    assert main(["submit", "--server", served.told["listens"], "--yes", "--json"]) == 0
+    (upload,) = json.loads(capsys.readouterr().out)["uploads"]
+    files = {}
+    for part in ("record", "receipt"):
+        files[part] = tmp_path / f"{part}.json"
+        answer = served.ask("GET", f"/api/v1/results/{upload['result_id']}/{part}")
+        files[part].write_bytes(answer.body)
+    monkeypatch.setenv("NPUMARK_HOME", str(tmp_path / "another"))
+    words = ["verify", str(files["record"]), "--receipt", str(files["receipt"])]
+    assert main([*words, "--online"]) == 0, capsys.readouterr().err
+    out = capsys.readouterr().out
+    assert "proves leaf 0 under the log's head of 1 leaf," in out
+    assert "The log has 1 leaf," in out
 
 
 def test_a_record_that_the_server_refuses_is_told_with_its_code(

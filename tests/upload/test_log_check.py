@@ -157,6 +157,19 @@ def test_the_contradicting_head_is_kept_as_evidence() -> None:
     assert kept.read_text(encoding="utf-8") == log.note()
 
 
+def test_whoever_was_told_of_a_new_log_can_begin_anew() -> None:
+    log, receipt = taken()
+    proved = log.head()
+    check(grown(log, 700), receipt, proved)
+    log.shown = 600
+    with pytest.raises(IntegrityError) as refused:
+        check(log, receipt, proved)
+    place = known_heads.place_of(ORIGIN)
+    assert f"move {place} away" in (refused.value.hint or "")
+    place.unlink()
+    assert check(log, receipt, proved).known is None
+
+
 def test_a_checkpoint_by_another_key_is_caught() -> None:
     log, receipt = taken()
     proved = log.head()

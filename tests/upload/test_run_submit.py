@@ -8,6 +8,7 @@ import pytest
 
 from npumark.cli import run as run_command
 from npumark.cli.app import main
+from npumark.errors import UsageError
 from npumark.record.files import write_record
 from npumark.record.history import run_folder
 from tests.upload.paper_server import URL, PaperServer, local_record
@@ -51,6 +52,33 @@ def test_without_a_server_nothing_is_measured(measured: list[str]) -> None:
 
 def test_a_dry_run_has_nothing_to_submit(measured: list[str]) -> None:
     assert main(["run", "--submit", "--dry-run", "--server", URL]) == 2
+
+
+def test_without_the_peak_test_nothing_is_measured(
+    server: PaperServer, measured: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["run", "--quick", "--submit", "--yes", "--server", URL]
+    assert main([*words, "--workload", "network"]) == 2
+    assert (measured, server.asked) == ([], [])
+    assert "has no score" in capsys.readouterr().err
+    assert main([*words, "--workload", "peak"]) == 1
+    assert measured == [RUN]
+
+
+def test_a_run_that_cannot_be_uploaded_is_given_no_way_on(
+    server: PaperServer,
+    measured: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def nothing(*_: object) -> None:
+        raise UsageError(f"run {RUN} has no score to submit: none was measured", "See the report.")
+
+    monkeypatch.setattr("npumark.upload.prepare.upload_payload", nothing)
+    assert main(["run", "--quick", "--submit", "--yes", "--server", URL]) == 1
+    err = capsys.readouterr().err
+    assert "it was not uploaded" in err
+    assert "goes on with it" not in err
 
 
 def test_the_run_is_sent_and_its_own_exit_status_stays(

@@ -67,6 +67,20 @@ def test_what_is_no_servers_address_is_refused(text: str) -> None:
     assert refused.value.hint
 
 
+@pytest.mark.parametrize(
+    ("text", "whole"),
+    [
+        ("127.0.0.1:8000", "http://127.0.0.1:8000"),
+        ("localhost:8000", "http://localhost:8000"),
+        ("results.example", "https://results.example"),
+    ],
+)
+def test_an_address_without_its_scheme_is_completed(text: str, whole: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        parse_address(text)
+    assert f"{whole}." in (refused.value.hint or "")
+
+
 def test_plain_http_to_another_computer_needs_insisting() -> None:
     with pytest.raises(UsageError, match="plain text"):
         parse_address("http://results.example")

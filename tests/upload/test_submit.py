@@ -313,7 +313,11 @@ def test_a_server_with_another_key_is_another_server(desk: Desk) -> None:
     assert isinstance(fault, IntegrityError)
     assert "--trust-new-key" in (fault.hint or "")
     assert desk.statuses()["run-2"] == "queued"
+    assert not any("history begins anew" in told for told in desk.told)
     assert desk.submit("run-2", trust_new_key=True).fault is None
+    assert sum("history begins anew" in told for told in desk.told) == 1
+    assert desk.submit("run-3", trust_new_key=True).fault is None
+    assert sum("history begins anew" in told for told in desk.told) == 1
     assert known(parse_address(URL)).public_key == OTHER_SERVER.public.hex()
 
 
