@@ -51,8 +51,8 @@ def in_window(do: str, *loads: int, **fields: Any) -> dict[str, Any]:
 
 
 @pytest.fixture(autouse=True)
-def short(bench: Any) -> None:
-    bench.rules |= SHORT
+def short(whole_bench: Any) -> None:
+    whole_bench.rules |= SHORT
 
 
 def only(bench: Any, *cards: dict[str, Any], **fields: Any) -> Any:
@@ -335,8 +335,8 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> bytes:
 
 
 @pytest.fixture
-def peaks(bench: Any, measured: bytes) -> Path:
-    path = Path(bench.home / "peaks.json")
+def peaks(whole_bench: Any, measured: bytes) -> Path:
+    path = Path(whole_bench.home / "peaks.json")
     path.write_bytes(measured)
     return path
 
