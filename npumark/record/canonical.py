@@ -62,11 +62,26 @@ def _text(value: Any) -> str:
         return "{" + ",".join(members) + "}"
     if kind is list or kind is tuple:
         return "[" + ",".join([_text(item) for item in value]) + "]"
-    if kind is float and value and "e" not in (text := repr(value)) and "n" not in text:
-        return text.removesuffix(".0")  # no exponent: as ECMAScript spells it
+    if kind is float and value and "n" not in (text := repr(value)):  # nor "nan" nor "inf"
+        return _exponential(text) if "e" in text else text.removesuffix(".0")
     if kind is bool:
         return "true" if value else "false"
     return rfc8785.dumps(value).decode()
+
+
+def _exponential(text: str) -> str:
+    """Return a number that Python spells with an exponent as ECMAScript does (RFC 8785 §3.2.2.3):
+    the same digits, with an exponent below 1e-6 and from 1e21 on only."""
+    sign = "-" if text[0] == "-" else ""
+    mantissa, _, exponent = text[len(sign) :].partition("e")
+    digits = mantissa.replace(".", "")
+    point = int(exponent) + 1  # so many digits stand before the decimal point
+    if -6 < point <= 0:
+        return f"{sign}0.{'0' * -point}{digits}"
+    if 0 < point <= 21:
+        return f"{sign}{digits}{'0' * (point - len(digits))}"
+    more = f".{digits[1:]}" if len(digits) > 1 else ""
+    return f"{sign}{digits[0]}{more}e{point - 1:+d}"
 
 
 def payload_sha256(payload: Any) -> str:

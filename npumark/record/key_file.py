@@ -26,6 +26,11 @@ def read_key(path: Path) -> InstallKey:
     IntegrityError where it holds no key.
     """
     try:
+        if not stat.S_ISREG(path.stat().st_mode):  # a pipe would be waited for without end
+            raise SetupError(
+                f"{path} is no file, and a key is due there",
+                "Put a copy of the key there, or make a new one: `npumark keys rotate`.",
+            )
         with path.open("rb") as file:
             mode = os.fstat(file.fileno()).st_mode
             raw = file.read(128)

@@ -50,7 +50,10 @@ PRIVATE: Final[tuple[tuple[str, re.Pattern[str]], ...]] = tuple(
     for what, pattern in (
         ("a UUID", rf"\b{_HEX}{{8}}-(?:{_HEX}{{4}}-){{3}}{_HEX}{{12}}\b"),
         ("a PCI bus address", rf"\b(?:{_HEX}{{4,8}}:)?{_HEX}{{2}}:{_HEX}{{2}}\.[0-7](?!\w|\.)"),
-        ("an adapter's LUID", rf"\bluid\W{{0,4}}(?:0x)?{_HEX}{{6,}}|\b0x{_HEX}{{8}}_0x{_HEX}{{8}}"),
+        (
+            "an adapter's LUID",
+            rf"(?<![^\W_])luid[\W_]{{0,4}}(?:0x)?{_HEX}{{6,}}|0x{_HEX}{{8}}_0x{_HEX}{{8}}",
+        ),
         ("a network address", rf"\b(?:{_HEX}{{2}}[:-]){{5}}{_HEX}{{2}}\b"),
         ("a home folder", r"(?:/home|/users|\\users)[/\\]+(?!<)[^\s/\\<>]+"),
         # From a word's beginning only: from each of its letters it would take the square of them.

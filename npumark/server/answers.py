@@ -54,7 +54,7 @@ class ErrorBody(BaseModel):
 
 def instant(seconds: float) -> str:
     """Return UTC seconds since 1970 as an ``Instant``; fractions are dropped."""
-    return f"{datetime.fromtimestamp(int(seconds), UTC):%Y-%m-%dT%H:%M:%SZ}"
+    return datetime.fromtimestamp(int(seconds), UTC).isoformat().replace("+00:00", "Z")
 
 
 def answer_of(refused: Refused, now: float, headers: dict[str, str] | None = None) -> Response:

@@ -25,7 +25,18 @@ _LONGEST: Final = 200
 """Letters of a processor's name that are looked at: patterns on a longer one could take long."""
 
 _MARKS = re.compile(r"\((?:r|tm|c)\)|®|™")
-_REMARK = re.compile(r" \([^()]*\)$")
+_REMARK = re.compile(
+    r" \((?:(?:radv|nvk|nouveau) [a-z0-9_]+|radeonsi(?:, [a-z0-9_. -]+)*"
+    r"|[a-z]{2,4}[0-9]?(?: gt?[0-9]+(?:\.[0-9])?)?)\)$"
+)
+"""Mesa's driver and the chip's code name. Any other remark is a name that no table knows."""
+
+_MAKERS: Final = (
+    (re.compile(r"\b(?:intel|amd)\b"), "x86"),
+    (re.compile(r"\b(?:apple|qualcomm|snapdragon|ampere|graviton)\b"), "arm"),
+)
+"""Whose CPUs have which architecture: a record that states another is believed neither."""
+
 _X86 = frozenset({"x86_64", "amd64", "x64", "i386", "i686", "x86"})
 _ARM = frozenset({"arm64", "aarch64"})
 
@@ -45,12 +56,13 @@ class Chip:
 
 @dataclass(frozen=True, slots=True)
 class Instructions:
-    """A level of a CPU's instruction set: had where any of ``flags`` is. ``ops`` is operations
-    per core and cycle by number format."""
+    """A level of a CPU's instruction set: had where any of ``flags`` is, by CPUs of a ``name``
+    only, where one is given. ``ops`` is operations per core and cycle by number format."""
 
     id: str
     architecture: str
     flags: frozenset[str]
+    name: re.Pattern[str] | None
     ops: Mapping[str, float]
     source: str
 
@@ -100,6 +112,7 @@ def parse_chips(raw: bytes) -> Chips:
             id=row["id"],
             architecture=row["architecture"],
             flags=frozenset(row["flags"]),
+            name=re.compile(row["name"]) if "name" in row else None,
             ops=row["ops"],
             source=row["source"],
         )
@@ -134,6 +147,8 @@ def ceiling(
     A format that the family's row does not list, and one that a runtime did not confirm (null),
     have the ceiling of the fastest that it lists.
     """
+    if not processor.name.isprintable():  # two names that look alike are not one
+        return None
     if processor.role == "CPU":
         return _cpu(folded(processor.name), number_format, payload, chips)
     cpu = next((folded(p.name) for p in payload.processors if p.role == "CPU"), "")
@@ -151,7 +166,7 @@ def _in(rates: Mapping[str, float], number_format: str | None) -> float:
 
 
 def _cpu(name: str, number_format: str | None, payload: Payload, chips: Chips) -> Ceiling | None:
-    stated, level = _cores(payload), _widest(payload, chips.instructions)
+    stated, level = _cores(payload), _widest(name, payload, chips.instructions)
     if stated is None or level is None:
         return None
     cores = min(stated, next((n for known, n in chips.cores if known.search(name)), stated))
@@ -186,11 +201,14 @@ def _clock_ghz(payload: Payload, most_ghz: float) -> float:
     return min(max(known) / 1e6, most_ghz) if known else most_ghz
 
 
-def _widest(payload: Payload, levels: Sequence[Instructions]) -> Instructions | None:
-    """Return the level of the instruction set with the most operations that the CPU may have:
-    all of its architecture where its flags are not known."""
+def _widest(name: str, payload: Payload, levels: Sequence[Instructions]) -> Instructions | None:
+    """Return the level of the instruction set with the most operations that a CPU of that name may
+    have: all of its architecture where its flags are not known. Null where its maker's CPUs have
+    another architecture than the record states."""
     told = str(payload.machine.get("architecture") or "").lower()
     architecture = "x86" if told in _X86 else "arm" if told in _ARM else None
+    if any(of != architecture for maker, of in _MAKERS if maker.search(name)):
+        return None
     flags = payload.machine.get("isa")
     names = frozenset(map(str, flags)) if isinstance(flags, list) else None
     apple = architecture == "arm" and str(payload.machine.get("os")) == "macOS"
@@ -198,6 +216,7 @@ def _widest(payload: Payload, levels: Sequence[Instructions]) -> Instructions | 
         level
         for level in levels
         if level.architecture == architecture
+        and (level.name is None or level.name.search(name))
         and (names is None or apple or level.flags & names or not level.flags)
     ]
     return max(own, key=lambda level: max(level.ops.values()), default=None)

@@ -9,7 +9,7 @@ from npumark.record.canonical import canonical_bytes, depth, strict_loads
 from npumark.record.model import MAX_DEPTH
 from npumark.server.refusal import refuse
 
-MOST_VALUES: Final = 500_000
+MOST_VALUES: Final = 200_000
 """JSON values in a body. A value takes far more memory and time than its bytes, so that a cap on
 bytes alone is none."""
 

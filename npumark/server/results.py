@@ -11,8 +11,7 @@ from pydantic import ValidationError
 from sqlalchemy import Connection, Row, bindparam, delete, or_, select, update
 
 from npumark.errors import IntegrityError
-from npumark.record.canonical import strict_loads
-from npumark.record.model import Payload
+from npumark.record.model import Payload, Record
 from npumark.server import log, showing
 from npumark.server.refusal import refuse
 from npumark.server.tables import bodies, results
@@ -65,8 +64,8 @@ def payload_in(record: bytes) -> Payload:
     """Return the payload of a stored record. Raises IntegrityError where this version does not
     read records of its form."""
     try:
-        return Payload.model_validate(strict_loads(record)["payload"])
-    except (ValidationError, IntegrityError, KeyError) as fault:
+        return Record.model_validate_json(record).payload
+    except ValidationError as fault:
         raise IntegrityError(
             "this version does not read records of its form", "The npumark that accepted it does."
         ) from fault

@@ -27,6 +27,8 @@ from npumark.plain import one_line
 from npumark.upload.address import Address
 
 TIMEOUT: Final = httpx.Timeout(60.0, connect=15.0)
+LONGEST_ANSWER_S: Final = 300.0
+"""For a whole answer: one that comes byte by byte is never late by the timeout of a read."""
 ATTEMPTS: Final = 6
 FIRST_WAIT_S: Final = 1.0
 LONGEST_WAIT_S: Final = 60.0
@@ -91,6 +93,7 @@ class Shell:
 
     now: Callable[[], float] = time.time
     sleep: Callable[[float], None] = time.sleep
+    clock: Callable[[], float] = time.monotonic
     draw: Callable[[], float] = random.random
     environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
     tell: Callable[[str], None] = lambda _: None
@@ -166,7 +169,7 @@ class Client:
 
     def _once(self, method: str, path: str, body: bytes | None) -> Answer:
         headers = {} if body is None else {"Content-Type": "application/json"}
-        url = self.address.url + path
+        url, began = self.address.url + path, self._shell.clock()
         with self._http.stream(method, url, content=body, headers=headers) as response:
             if response.is_redirect:
                 to = one_line(response.headers.get("Location", "nowhere"))[:200]
@@ -177,6 +180,8 @@ class Client:
             raw = bytearray()
             for part in response.iter_bytes():
                 raw += part
+                if self._shell.clock() - began > LONGEST_ANSWER_S:
+                    raise httpx.ReadTimeout("the answer does not end")
                 if len(raw) > MOST_BYTES:
                     raise NetworkError(
                         f"{self.address.url} answers with more than {MOST_BYTES >> 20} MiB",

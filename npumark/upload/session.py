@@ -188,7 +188,7 @@ def stated(
 
 def instant(seconds: float) -> str:
     """Return UTC seconds as an ``envelope.Instant``."""
-    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%SZ}"
+    return datetime.fromtimestamp(int(seconds), UTC).isoformat().replace("+00:00", "Z")
 
 
 def _seconds(text: str) -> float:

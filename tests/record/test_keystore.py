@@ -94,6 +94,16 @@ def test_a_file_that_others_may_open_is_refused_with_the_remedy(home: Path, mode
     assert keystore.install_key() == key
 
 
+@posix
+def test_a_pipe_in_the_place_of_the_file_is_not_waited_for(home: Path) -> None:
+    keystore.install_key()
+    (file,) = key_files(home)
+    file.unlink()
+    os.mkfifo(file)
+    with pytest.raises(SetupError, match="is no file"):
+        keystore.install_key()
+
+
 @pytest.mark.parametrize("text", ["", "00", "zz" * 32, "00" * 32 + "\n\n", "00" * 33, "A" * 64])
 def test_a_damaged_file_is_told_and_makes_no_other_key(home: Path, text: str) -> None:
     key = keystore.install_key()

@@ -26,6 +26,8 @@ SECRETS = {
     "a short bus address": "at 65:00.0: no answer",
     "an adapter's LUID": "adapter LUID 0x0000d3a8",
     "a LUID as a pair": "0x00000000_0x0000D3A8 was removed",
+    "a LUID as Windows counts by it": "pid_4_luid_0x00000000_0x0000d3a8_phys_0",
+    "a LUID in one word": "gpu_luid_0x0000d3a8",
     "a network address": "over 3c:7c:3f:1d:2a:9b",
     "a home folder": "/home/maria/models/x.onnx was not found",
     "a home folder under macOS": "/Users/maria/Library/Caches was full",

@@ -208,3 +208,8 @@ def test_the_checkpoint_of_another_log_is_refused() -> None:
     other = sign(Checkpoint("other.example", 7, HEAD.root).encode(), ORIGIN, LOG)
     with pytest.raises(ValueError, match="another log"):
         open_checkpoint(other, LOG_KEY)
+
+
+def test_a_head_counts_its_leaves_in_words() -> None:
+    told = [str(Checkpoint("o", n, EMPTY_ROOT)).partition(",")[0] for n in (0, 1, 2)]
+    assert told == ["0 leaves", "1 leaf", "2 leaves"]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ssl
+from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 
 import httpx
@@ -135,6 +137,21 @@ def test_an_endless_answer_is_cut() -> None:
     line = Line(httpx.Response(200, content=b"x" * (MOST_BYTES + 1)))
     with pytest.raises(NetworkError, match="more than 4 MiB"):
         line.client.get("/x")
+
+
+def test_an_answer_that_drips_is_given_up() -> None:
+    class Drip(httpx.SyncByteStream):
+        def __iter__(self) -> Iterator[bytes]:
+            while True:
+                yield b"x"
+
+    hours = count(step=3600)
+    slept: list[float] = []
+    shell = Shell(sleep=slept.append, clock=lambda: next(hours), environ={})
+    transport = httpx.MockTransport(lambda _: httpx.Response(200, stream=Drip()))
+    with pytest.raises(NetworkError, match="did not answer in time"):
+        Client(parse_address(URL), shell=shell, transport=transport).get("/x")
+    assert len(slept) == ATTEMPTS - 1
 
 
 def test_paths_are_below_the_servers_own() -> None:

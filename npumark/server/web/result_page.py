@@ -10,8 +10,6 @@ from typing import Any
 from fastapi import Request
 from sqlalchemy import select
 
-from npumark.pack.manifest import load_manifest
-from npumark.policy import load_policy
 from npumark.record.envelope import Receipt
 from npumark.record.model import Payload
 from npumark.report.catalog import catalog_of
@@ -60,14 +58,15 @@ def result_page(request: Request, result: Result) -> bytes:
     page = cache.get(result.key)
     if page is None:
         receipt = Receipt.model_validate_json(row.receipt)
+        rules = request.app.state.rules
         page = body_of(
             request,
             "result.html",
             row=row,
-            view=result_view(result.payload(), catalog_of(load_manifest())),
+            view=result_view(result.payload(), catalog_of(rules.manifest)),
             links=_links(result),
             other_rules=OTHER_RULES,
-            slow_card=load_policy().box.slow_card,
+            slow_card=rules.policy.box.slow_card,
             head=_head(receipt.log.checkpoint),
             received=instant(row.received_at),
             verified=instant(row.verified_at),
