@@ -115,10 +115,10 @@ def workload_table() -> str:
     return "\n".join(lines) + "\n"
 
 
-def _engine_docs() -> Any:
+def _beside(name: str) -> Any:
     # Beside this script and on no other path: found by file, whoever loads this one.
-    path = Path(__file__).with_name("engine_docs.py")
-    spec = importlib.util.spec_from_file_location("engine_docs", path)
+    path = Path(__file__).with_name(f"{name}.py")
+    spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -139,9 +139,11 @@ PARTS: dict[str, Callable[[], str]] = {
     "policy": policy_table,
     "workloads": workload_table,
     "sample-engine": sample_engine,
-    "engines": lambda: _engine_docs().engine_table(),
-    "providers": lambda: _engine_docs().provider_sections(),
-    "environments": lambda: _engine_docs().environment_table(),
+    "engines": lambda: _beside("engine_docs").engine_table(),
+    "providers": lambda: _beside("engine_docs").provider_sections(),
+    "refusals": lambda: _beside("server_docs").refusal_table(),
+    "server-limits": lambda: _beside("server_docs").limits_table(),
+    "environments": lambda: _beside("engine_docs").environment_table(),
 }
 
 

@@ -99,7 +99,9 @@ class _Copies:
 
     def write(self, connection: Connection, numbers: range) -> list[str]:
         """Insert results of these numbers; return their ids."""
-        results, figures, bodies = [], [], []
+        results: list[Row] = []
+        figures: list[Row] = []
+        bodies: list[Row] = []
         for number in numbers:
             template = self._draw.choice(self._templates)
             result = self._result(template.result, number)

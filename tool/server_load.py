@@ -1,15 +1,18 @@
 """Measures a results server on this machine: submissions, pages over a full database, memory.
 
-    python tool/server_load.py submissions [--postgres] [--seconds 20] [--clients 32] [--workers 2]
+    python tool/server_load.py submissions [--postgres] [--whole] [--seconds 20] [--clients 32]
     python tool/server_load.py pages [--postgres] [--runs 1000000] [--requests 2000]
-    python tool/server_load.py memory [--requests 36000]
+    python tool/server_load.py memory [--postgres] [--requests 36000]
 
-``submissions`` sends distinct signed records, forged beforehand and small, and counts those that
-were acknowledged: each was checked, recomputed and logged like any other. ``pages`` fills a
-database with synthetic runs, without their bodies but for some, and asks for boards and result
-pages. ``memory`` sends an hour's worth of requests (ten a second) as fast as they are answered, and
-prints what the server's processes hold in memory after each tenth. The server, the database and the
-sender share the machine. Figures are of this machine and this moment.
+``submissions`` sends distinct signed records, forged beforehand: of one entry each, or ``--whole``
+runs. Those that were acknowledged are counted: each was checked, recomputed, logged and on the
+disk. ``pages`` fills a database with synthetic runs, the last of them with their records, and asks
+for boards, for result pages that nobody asked for before, and for these again. ``memory`` sends an
+hour's worth of requests of every kind (ten a second) as fast as they are answered, and prints what
+the server's processes hold in memory after each tenth. ``--workers`` is how many processes serve.
+
+The server, its database and the sender share the machine; CPU times tell how much each took. One
+JSON document is printed. Its figures are of this machine and this moment.
 """
 
 from __future__ import annotations
@@ -22,8 +25,7 @@ import statistics
 import sys
 import time
 from collections import Counter
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -34,22 +36,46 @@ import psutil
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
+from npumark.record.model import Payload  # noqa: E402
+from npumark.transparency.checkpoint import parse_checkpoint  # noqa: E402
+from npumark.transparency.note import parse_note  # noqa: E402
 from tests import forge  # noqa: E402
 from tool.server_fill import fill  # noqa: E402
 from tool.server_under_test import Sender, Served, serving  # noqa: E402
 
+Request = tuple[str, str, bytes]
+"""Method, path and body."""
+
+BOARDS = (
+    *("/", "/?role=CPU", "/?role=dGPU", "/?format=INT8", "/?os=windows", "/?sort=newest"),
+    *("/?sort=delivered", "/?q=ryzen", "/?q=rtx&all=1", "/?all=1", "/?all=1&sort=newest"),
+)
+OTHERS = (
+    *("/processors", "/methodology", "/static/site.css", "/healthz", "/readyz", "/metrics"),
+    *("/api/v1/server", "/api/v1/results", "/api/v1/results.csv", "/api/v1/processors"),
+    *("/log/checkpoint", "/log/tile/0/000", "/no-such-page", "/?cursor=none"),
+)
+
 
 @dataclass(slots=True)
 class Sent:
-    """What requests came to: how many of each status, and how long each took (seconds)."""
+    """What requests came to: how many of each status, how long each took (seconds), and what was
+    kept of the answers."""
 
     statuses: Counter[int] = field(default_factory=Counter)
     took: list[float] = field(default_factory=list)
+    kept: list[Any] = field(default_factory=list)
 
-    def at(self, share: float) -> float:
-        """Return the latency below which ``share`` of the requests lie, in milliseconds."""
-        ordered = sorted(self.took)
-        return 1e3 * ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+    def figures(self) -> dict[str, Any]:
+        """Return them as they are printed; latencies in milliseconds."""
+        took = sorted(self.took)
+        return {
+            "requests": len(took),
+            "statuses": {str(status): n for status, n in sorted(self.statuses.items())},
+            "p50_ms": 1e3 * took[len(took) // 2],
+            "p99_ms": 1e3 * took[len(took) * 99 // 100],
+            "longest_ms": 1e3 * took[-1],
+        }
 
 
 class Connection:
@@ -62,7 +88,15 @@ class Connection:
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
 
     async def send(self, method: str, path: str, body: bytes = b"") -> tuple[int, bytes]:
-        """Return the status and the body of the answer."""
+        """Return the status and the body of the answer. Raises OSError and EOFError where there
+        is none; the next request then goes over a new connection."""
+        try:
+            return await self._send(method, path, body)
+        except (OSError, EOFError):
+            self.close()
+            raise
+
+    async def _send(self, method: str, path: str, body: bytes) -> tuple[int, bytes]:
         if self._streams is None:
             self._streams = await asyncio.open_connection(self._host, self._port)
         reader, writer = self._streams
@@ -72,30 +106,31 @@ class Connection:
         )
         writer.write(head.encode() + body)
         await writer.drain()
-        status = int((await reader.readline()).split()[1])
-        length, closes = 0, False
-        while line := (await reader.readline()).strip().lower():
-            name, _, value = line.partition(b":")
-            if name == b"content-length":
-                length = int(value)
-            closes = closes or (name == b"connection" and value.strip() == b"close")
-        answer = await reader.readexactly(length)
-        if closes:
-            await self.close()
-        return status, answer
+        status, *fields = (await reader.readuntil(b"\r\n\r\n")).lower().split(b"\r\n")
+        headers = dict(line.split(b": ", 1) for line in fields if line)
+        answer = await reader.readexactly(int(headers.get(b"content-length", 0)))
+        if headers.get(b"connection") == b"close":
+            self.close()
+        return int(status.split()[1]), answer
 
-    async def close(self) -> None:
+    def close(self) -> None:
         if self._streams is not None:
             self._streams[1].close()
             self._streams = None
 
 
-async def send_all(
-    url: str, requests: Sequence[tuple[str, str, bytes]], clients: int, until: float | None = None
+def send_all(
+    url: str,
+    requests: Iterable[Request],
+    clients: int,
+    *,
+    seconds: float | None = None,
+    keep: Callable[[int, bytes], Any] | None = None,
 ) -> Sent:
-    """Send ``requests`` (method, path, body) over ``clients`` connections; stop taking new ones
-    at ``until`` (monotonic)."""
+    """Send requests over so many connections, no more of them after ``seconds``. What ``keep``
+    makes of a status and a body is kept."""
     sent, left = Sent(), iter(requests)
+    until = None if seconds is None else time.monotonic() + seconds
 
     async def one() -> None:
         connection = Connection(url)
@@ -103,100 +138,156 @@ async def send_all(
             if until is not None and time.monotonic() > until:
                 break
             began = time.perf_counter()
-            status, _ = await connection.send(method, path, body)
+            status, answer = await connection.send(method, path, body)
             sent.took.append(time.perf_counter() - began)
             sent.statuses[status] += 1
-        await connection.close()
+            if keep is not None:
+                sent.kept.append(keep(status, answer))
+        connection.close()
 
-    await asyncio.gather(*(one() for _ in range(clients)))
+    async def all_of_them() -> None:
+        await asyncio.gather(*(one() for _ in range(clients)))
+
+    asyncio.run(all_of_them())
     return sent
 
 
-def forged(
-    origin: str, count: int, *, machines: int = 16, small: bool = True
-) -> list[tuple[str, str, bytes]]:
-    """Return the registrations of some machines' keys, then ``count`` distinct submissions."""
-    senders = [Sender(origin, n) for n in range(machines)]
-    registrations = [("POST", "/api/v1/keys", sender.registration()) for sender in senders]
-    base = forge.forge_payload(small=small, quick=small)
-    bodies = [senders[i % machines].submission(base) for i in range(count)]
-    return [*registrations, *(("POST", "/api/v1/results", body) for body in bodies)]
+class Senders:
+    """Registered installations that submit runs like ``base`` in turn. Each of them is known to
+    be accepted."""
+
+    def __init__(self, served: Served, base: Payload, machines: int = 16) -> None:
+        self._base = base
+        self._senders = [Sender(served.origin, n) for n in range(machines)]
+        keys = [("POST", "/api/v1/keys", sender.registration()) for sender in self._senders]
+        _expect_201(send_all(served.url, keys, 1, keep=_both))
+        _expect_201(send_all(served.url, self.submissions(machines), 1, keep=_both))
+
+    def submissions(self, count: int) -> list[Request]:
+        """Return distinct submissions."""
+        chosen = (self._senders[i % len(self._senders)] for i in range(count))
+        return [("POST", "/api/v1/results", s.submission(self._base)) for s in chosen]
+
+
+def _both(status: int, answer: bytes) -> tuple[int, bytes]:
+    return status, answer
+
+
+def _expect_201(sent: Sent) -> None:
+    for status, answer in sent.kept:
+        if status != 201:
+            raise SystemExit(f"the server answers {status}: {answer.decode()}")
 
 
 def submissions(given: argparse.Namespace, served: Served) -> dict[str, Any]:
-    count = int(given.seconds * given.most_per_s)
-    requests = forged(served.origin, count, small=not given.whole)
-    keys, records = requests[:-count], requests[-count:]
-    asyncio.run(send_all(served.url, keys, 1))
+    whole = given.whole
+    senders = Senders(served, forge.forge_payload(small=not whole, quick=not whole))
+    requests = senders.submissions(int(given.seconds * given.most_per_s))
+    groups: dict[str, Callable[[], list[psutil.Process]]] = {
+        "server": served.processes,
+        "database": served.database_processes,
+        "sender": lambda: [psutil.Process()],
+    }
+    spent = {name: -_cpu_s(processes()) for name, processes in groups.items()}
     began = time.monotonic()
-    sent = asyncio.run(send_all(served.url, records, given.clients, began + given.seconds))
+    sent = send_all(served.url, requests, given.clients, seconds=given.seconds, keep=_log_size)
     took = time.monotonic() - began
+    spent = {name: spent[name] + _cpu_s(processes()) for name, processes in groups.items()}
     accepted = sent.statuses[201]
     return {
-        "database": served.kind,
-        "bytes": round(statistics.mean(len(body) for *_, body in records)),
-        "accepted": accepted,
-        "others": {str(s): n for s, n in sent.statuses.items() if s != 201},
+        "bytes": round(statistics.mean(len(body) for *_, body in requests)),
         "seconds": took,
+        "accepted": accepted,
         "accepted_per_s": accepted / took,
-        "p50_ms": sent.at(0.5),
-        "p99_ms": sent.at(0.99),
-        "log": served.check(),
+        "cpu_ms_each": {name: 1e3 * s / max(accepted, 1) for name, s in spent.items()},
+        "accepted_per_commit": accepted / max(len(set(sent.kept) - {None}), 1),
+        **sent.figures(),
+        "check": served.check(),
     }
+
+
+def _log_size(status: int, answer: bytes) -> int | None:
+    """Return how large the log was under the head of a receipt: those of one commit share it."""
+    if status != 201:
+        return None
+    return parse_checkpoint(parse_note(json.loads(answer)["log"]["checkpoint"]).text).size
+
+
+def _cpu_s(processes: Sequence[psutil.Process]) -> float:
+    times = [process.cpu_times() for process in processes]
+    return sum(t.user + t.system for t in times)
 
 
 def pages(given: argparse.Namespace, served: Served) -> dict[str, Any]:
+    began = time.monotonic()
     ids = fill(served.config(), given.runs, seed=given.seed)
+    filled_s = time.monotonic() - began
     draw = random.Random(given.seed)
-    boards = [
-        "/",
-        "/?role=CPU",
-        "/?role=dGPU",
-        "/?format=INT8",
-        "/?os=Windows",
-        "/?sort=newest",
-        "/?sort=delivered",
-        "/?q=ryzen",
-        "/?all=1",
-    ]
+    of_results = [("GET", f"/results/{i}", b"") for i in draw.choices(ids, k=given.requests)]
     kinds = {
-        "board": [("GET", draw.choice(boards), b"") for _ in range(given.requests)],
-        "result": [("GET", f"/results/{draw.choice(ids)}", b"") for _ in range(given.requests)],
+        "board": [("GET", draw.choice(BOARDS), b"") for _ in range(given.requests)],
+        "result": list(dict.fromkeys(of_results)),
+        "result_again": of_results,
     }
-    found: dict[str, Any] = {"database": served.kind, "runs": given.runs}
-    for kind, requests in kinds.items():
-        asyncio.run(send_all(served.url, requests[:50], 1))
-        sent = asyncio.run(send_all(served.url, requests, given.clients))
-        found[kind] = {
-            "requests": len(requests),
-            "statuses": {str(s): n for s, n in sent.statuses.items()},
-            "p50_ms": sent.at(0.5),
-            "p99_ms": sent.at(0.99),
-        }
-    return found
+    warm = [("GET", path, b"") for path in (*BOARDS, f"/results/{ids[0]}") * 2 * given.workers]
+    send_all(served.url, warm, 2 * given.workers)
+    return {
+        "runs": given.runs,
+        "filled_s": filled_s,
+        **{
+            kind: send_all(served.url, requests, given.clients).figures()
+            for kind, requests in kinds.items()
+        },
+    }
 
 
 def memory(given: argparse.Namespace, served: Served) -> dict[str, Any]:
-    tenth = given.requests // 10
+    draw = random.Random(given.seed)
+    senders = Senders(served, forge.forge_payload(small=True))
+    statuses: Counter[int] = Counter()
+    ids: list[str] = []
     held = []
     for _ in range(10):
-        requests = forged(served.origin, tenth // 10)
-        requests += [("GET", "/", b""), ("GET", "/api/v1/results", b"")] * (tenth * 9 // 20)
-        asyncio.run(send_all(served.url, requests, given.clients))
-        held.append(sum(p.memory_info().rss for p in served.processes()))
+        requests = _every_kind(senders, ids, draw, given.requests // 10)
+        sent = send_all(served.url, requests, given.clients, keep=_result_id)
+        statuses += sent.statuses
+        ids += [name for name in sent.kept if name is not None]
+        held.append(sum(process.memory_info().rss for process in served.processes()))
     return {
-        "database": served.kind,
-        "requests": given.requests,
+        "statuses": {str(status): n for status, n in sorted(statuses.items())},
         "resident_bytes": held,
         "last_over_third": held[-1] / held[2],
     }
+
+
+def _every_kind(
+    senders: Senders, ids: Sequence[str], draw: random.Random, count: int
+) -> list[Request]:
+    """Return requests in any order: submissions, some of them again, some of them no JSON; boards,
+    results and their parts, and whatever else a server answers."""
+    submitted = senders.submissions(count // 10)
+    again = [("POST", path, draw.choice([body, body[:-1]])) for _, path, body in submitted[::10]]
+    paths: list[str] = []
+    while len(paths) < count - len(submitted) - len(again):
+        paths += [draw.choice(BOARDS), draw.choice(OTHERS)]
+        if ids:
+            name, other = draw.choice(ids), draw.choice(ids)
+            paths += [f"/results/{name}", f"/compare?id={name}&id={other}"]
+            paths += [f"/api/v1/results/{name}{part}" for part in ("", "/record", "/receipt")]
+    requests = [*submitted, *again, *(("GET", path, b"") for path in paths)]
+    draw.shuffle(requests)
+    return requests
+
+
+def _result_id(status: int, answer: bytes) -> str | None:
+    return str(json.loads(answer)["result_id"]) if status == 201 else None
 
 
 MODES = {"submissions": submissions, "pages": pages, "memory": memory}
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("mode", choices=MODES)
     parser.add_argument("--postgres", action="store_true", help="a private PostgreSQL, not SQLite")
     parser.add_argument("--seconds", type=float, default=20.0)
@@ -204,19 +295,21 @@ def main() -> int:
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--runs", type=int, default=1_000_000)
     parser.add_argument("--requests", type=int, default=None)
-    parser.add_argument(
-        "--whole", action="store_true", help="records of whole runs, not of one entry"
-    )
-    parser.add_argument("--most-per-s", type=float, default=300.0, help="forged beforehand")
+    parser.add_argument("--whole", action="store_true", help="records of whole runs")
+    parser.add_argument("--most-per-s", type=float, default=250.0, help="forged beforehand")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--json", action="store_true", help="one JSON document on stdout")
     given = parser.parse_args()
     given.clients = given.clients or (1 if given.mode == "pages" else 32)
     given.requests = given.requests or (36_000 if given.mode == "memory" else 2_000)
-    with ExitStack() as ending:
-        served = ending.enter_context(serving(postgres=given.postgres, workers=given.workers))
-        found = MODES[given.mode](given, served)
-    found["cores"], found["load"] = psutil.cpu_count(), psutil.getloadavg()[0]
+    with serving(postgres=given.postgres, workers=given.workers) as served:
+        found = {
+            "database": served.kind,
+            "workers": given.workers,
+            "clients": given.clients,
+            **MODES[given.mode](given, served),
+            "cores": psutil.cpu_count(),
+            "load": psutil.getloadavg()[0],
+        }
     print(json.dumps(found, indent=2))
     return 0
 

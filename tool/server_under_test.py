@@ -10,15 +10,16 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import psutil
 
+from npumark.paths import HOME_VARIABLE
 from npumark.record.canonical import canonical_bytes
 from npumark.record.model import Payload
 from npumark.record.signing import InstallKey, sign_statement
@@ -27,21 +28,26 @@ from npumark.server.settings import Settings, config_of
 from tests import forge
 from tests.server.cluster import Cluster, private_cluster
 
+NPUMARK = (sys.executable, "-m", "npumark")
+
 _READY_WITHIN_S = 60.0
 
 
 @dataclass(slots=True)
 class Served:
-    """``url`` is where it listens. ``process`` is the one that was started; workers are its
-    children."""
+    """``url`` is where it listens, once it was started. ``cluster`` is null for SQLite."""
 
-    kind: Literal["sqlite", "postgresql"]
     folder: Path
     database_url: str
     workers: int
-    process: subprocess.Popen[bytes]
-    url: str
-    origin: str
+    cluster: Cluster | None
+    url: str = ""
+    origin: str = ""
+    process: subprocess.Popen[bytes] = field(init=False)
+
+    @property
+    def kind(self) -> str:
+        return "sqlite" if self.cluster is None else "postgresql"
 
     def processes(self) -> list[psutil.Process]:
         """Return the processes of the server that live, the first one among them."""
@@ -50,27 +56,50 @@ class Served:
 
     def config(self) -> ServerConfig:
         """Return the configuration that the server runs with."""
-        place = {"data": str(self.folder), "database": self.database_url}
-        return config_of(Settings(url=self.url, allow_development=True, **place))
+        return config_of(
+            Settings(
+                data=str(self.folder),
+                url=self.url,
+                database=self.database_url,
+                allow_development=True,
+            )
+        )
 
-    def kill(self) -> None:
-        """End every process of the server at once, as a power cut would (SIGKILL)."""
-        for process in self.processes():
-            with suppress(psutil.Error):
+    def database_processes(self) -> list[psutil.Process]:
+        """Return the processes of its private PostgreSQL; none for SQLite."""
+        if self.cluster is None:
+            return []
+        pid = int((self.cluster.folder / "data" / "postmaster.pid").read_text().split()[0])
+        first = psutil.Process(pid)
+        return [first, *first.children(recursive=True)]
+
+    def kill(self, processes: Sequence[psutil.Process] | None = None) -> None:
+        """End every process of the server at once (SIGKILL): ``processes``, where they are known
+        beforehand, as finding them takes a while."""
+        processes = self.processes() if processes is None else processes
+        for process in processes:
+            with suppress(psutil.NoSuchProcess):
                 process.kill()
         self.process.wait()
+        psutil.wait_procs(list(processes))
 
     def check(self) -> dict[str, Any]:
-        """Return what ``npumark serve admin check`` says of log and results."""
+        """Return what ``npumark serve admin check`` says of log and results: no ``faults``, and
+        how many there are."""
         command = [*NPUMARK, "serve", "admin", "check", "--json", *self._place()]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode != 0:
-            raise SystemExit(f"the check failed ({done.returncode}):\n{done.stdout}{done.stderr}")
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=False, env=self._environment()
+        )
+        if done.returncode not in (0, 5):
+            raise SystemExit(f"the check ended with {done.returncode}:\n{done.stderr}")
         found: dict[str, Any] = json.loads(done.stdout)
         return found
 
     def _place(self) -> list[str]:
         return ["--database", self.database_url, "--data", str(self.folder)]
+
+    def _environment(self) -> dict[str, str]:
+        return {**os.environ, HOME_VARIABLE: str(self.folder / "home")}
 
     def start(self, port: int = 0) -> None:
         """Start the server (again), on ``port`` or any that is free, and wait until it answers."""
@@ -79,7 +108,9 @@ class Served:
         command = [*NPUMARK, "serve", "--port", str(port), "--workers", str(self.workers)]
         command += ["--allow-development", "--ready-file", str(ready), *self._place()]
         with (self.folder / "server.log").open("ab") as log:
-            self.process = subprocess.Popen(command, stdout=log, stderr=log)
+            self.process = subprocess.Popen(
+                command, stdout=log, stderr=log, env=self._environment()
+            )
         until = time.monotonic() + _READY_WITHIN_S
         while not ready.exists():
             if self.process.poll() is not None or time.monotonic() > until:
@@ -121,21 +152,16 @@ class Sender:
         )
 
 
-NPUMARK = (sys.executable, "-m", "npumark")
-
-
 @contextmanager
 def serving(*, postgres: bool, workers: int) -> Iterator[Served]:
     """Have a server answer while the body runs, and everything of it gone afterwards."""
     with ExitStack() as ending:
         folder = Path(ending.enter_context(tempfile.TemporaryDirectory(prefix="npumark-server-")))
-        url = f"sqlite:///{folder / 'server.sqlite'}"
+        url, cluster = f"sqlite:///{folder / 'server.sqlite'}", None
         if postgres:
-            cluster: Cluster = ending.enter_context(private_cluster(durable=True))
+            cluster = ending.enter_context(private_cluster(durable=True))
             url = cluster.database()
-        os.environ["NPUMARK_HOME"] = str(folder / "home")
-        kind: Literal["sqlite", "postgresql"] = "postgresql" if postgres else "sqlite"
-        served = Served(kind, folder, url, workers, None, "", "")  # type: ignore[arg-type]
+        served = Served(folder, url, workers, cluster)
         served.start()
         try:
             yield served

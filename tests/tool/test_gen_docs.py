@@ -6,6 +6,8 @@ from types import ModuleType
 
 import pytest
 
+from npumark.server.refusal import CODES
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -76,3 +78,29 @@ def test_a_setting_without_an_origin_is_refused(gen: ModuleType) -> None:
 def test_an_unknown_part_is_refused(gen: ModuleType) -> None:
     with pytest.raises(KeyError):
         gen.fill("<!-- generated: horoscope -->\n<!-- end generated -->")
+
+
+def test_the_refusals_of_the_server_are_listed_with_status_and_meaning(gen: ModuleType) -> None:
+    text = gen.fill("<!-- generated: refusals -->\n<!-- end generated -->")
+    assert "| `too_large` | 413 | the body is larger than the server takes |" in text
+    assert text.count("\n| `") == len(CODES)
+
+
+def test_a_stale_table_of_refusals_fails_the_check(
+    gen: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gen, "ROOT", tmp_path)
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "README.md").touch()
+    server = tmp_path / "docs" / "SERVER.md"
+    server.write_text("<!-- generated: refusals -->\n<!-- end generated -->\n")
+    assert gen.main([]) == 0
+    assert gen.main(["--check"]) == 0
+    server.write_text(server.read_text().replace("| 413 |", "| 414 |"))
+    assert gen.main(["--check"]) == 1
+
+
+def test_the_limits_of_the_server_are_those_of_its_code(gen: ModuleType) -> None:
+    text = gen.fill("<!-- generated: server-limits -->\n<!-- end generated -->")
+    assert "| body of a submission | 8 MiB, 200,000 JSON values, 24 levels |" in text
+    assert "| difference of clocks | 10 min |" in text
