@@ -10,6 +10,9 @@ from hypothesis import settings
 settings.register_profile("npumark", deadline=None, derandomize=True)
 settings.load_profile("npumark")
 
+os.environ["TERM"] = "xterm"
+"""Whoever runs the tests may have a terminal that redraws nothing, or none."""
+
 os.environ["NPUMARK_KEYSTORE"] = "file"
 """No test, and no process that one starts, touches the keystore of whoever runs them."""
 

@@ -130,6 +130,8 @@ def main(argv: list[str] | None = None) -> int:
         return finish.code if isinstance(finish.code, int) else int(finish.code is not None)
     except BaseException as fault:  # noqa: BLE001 - the one place where every error ends
         return end(fault)
+    finally:
+        output.settle_stderr()
     return 0
 
 

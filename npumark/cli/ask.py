@@ -23,7 +23,7 @@ def ask(question: str, *, nobody: str, hint: str, declined: str) -> None:
         # Click makes one of Ctrl-C and of an input that ends.
         if isinstance(stopped.__context__, KeyboardInterrupt):
             print(file=sys.stderr)
-            raise Interrupted(f"stopped: {declined}") from None
+            raise Interrupted(f"stopped: {declined}", None) from None
         agreed = False
     if not agreed:
-        raise UsageError(declined)
+        raise UsageError(declined, None)

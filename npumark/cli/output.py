@@ -83,6 +83,18 @@ def _drop(stream: TextIO) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
+def settle_stderr() -> None:
+    """Let what cannot be written to standard error go nowhere: the interpreter would try once more
+    at its end, and exit with a status of its own."""
+    stream = sys.stderr
+    if stream is None:
+        return
+    try:
+        stream.flush()
+    except (OSError, ValueError):
+        _drop(stream)
+
+
 def put_json(document: Any) -> None:
     """Write one JSON document to standard output; NaN and infinities are refused, and what a
     terminal would obey is escaped."""

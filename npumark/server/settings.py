@@ -68,7 +68,10 @@ def config_of(settings: Settings) -> ServerConfig:
         try:
             parse_verifier_key(witness)
         except ValueError as fault:
-            raise UsageError(f"the witness {witness[:80]!r} is no verifier key: {fault}") from None
+            raise UsageError(
+                f"the witness {witness[:80]!r} is no verifier key: {fault}",
+                "Give the line that the witness publishes: name+8 digits+base64.",
+            ) from None
     build_keys = _build_keys(Path(settings.build_keys)) if settings.build_keys else []
     return ServerConfig(
         database_url=settings.database or sqlite_url(data / "server.sqlite"),

@@ -166,8 +166,10 @@ SHELL = pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a devic
 
 def shell(words: str, redirected: str) -> subprocess.CompletedProcess[str]:
     command = f'exec "{sys.executable}" -c "$0" {words} {redirected}'
+    # A Python that buffers, as a user's does: what is left at its end is written then.
+    env = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
     return subprocess.run(
-        ["/bin/sh", "-c", command, MAIN], capture_output=True, text=True, check=False
+        ["/bin/sh", "-c", command, MAIN], capture_output=True, text=True, check=False, env=env
     )
 
 

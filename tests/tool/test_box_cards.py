@@ -165,7 +165,8 @@ def test_a_scene_is_played_and_counted_again_from_its_raw_samples(
     short = tool.replace(
         policy,
         timing=tool.replace(policy.timing, quick_loop_s=0.05, warmup_max_s=0.05),
-        box=tool.replace(policy.box, window_s=0.2, lead_s=0.2),
+        # No start is late: the machine may be busy, and nothing is asserted of its speed.
+        box=tool.replace(policy.box, window_s=0.2, lead_s=0.5, late_share=10.0),
     )
     scene = tool.replace(tool.SCENES[0], quick=True)
     ran = tool.play(scene, tool.make_pack(tmp_path), sorted(os.sched_getaffinity(0)), short)
