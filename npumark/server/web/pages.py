@@ -23,7 +23,7 @@ from npumark.server.web.standing import reason_words
 
 _HERE: Final = Path(__file__).parent
 HTML: Final = "text/html; charset=utf-8"
-CACHED_BYTES: Final = 16 << 20
+CACHED_BYTES: Final = 8 << 20
 
 _SYSTEMS = {
     "linux": "Linux",
